@@ -1,0 +1,3 @@
+//! The `topolab` command line.
+
+fn main() {}

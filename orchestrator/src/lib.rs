@@ -1,0 +1,1 @@
+//! topolab: the engine.
