@@ -1,1 +1,12 @@
-//! topolab: the engine.
+//! topolab: the engine. It boots guests with odd topologies, builds kernels
+//! with and without each patch, runs workloads and compares their samples.
+//!
+//! Nothing here prints, exits or looks for the user's folders: the command
+//! line (`src/bin/topolab`) does, and listens to the events.
+
+#![deny(clippy::print_stdout, clippy::print_stderr, clippy::exit)]
+
+pub mod document;
+pub mod outcome;
+pub mod plan;
+pub mod store;

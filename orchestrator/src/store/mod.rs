@@ -1,0 +1,3 @@
+//! Results folders: what is in them and how it is kept.
+
+pub mod record;
