@@ -1,0 +1,52 @@
+//! What can be typed.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::{extras, failure::Failure, terminal::Terminal};
+
+/// A lab for Linux scheduler, mm and cgroup patches
+///
+/// Boots QEMU guests with the topology a bug needs, builds the kernel with and
+/// without each patch of a series, runs workloads in the guests and compares
+/// the whole matrix.
+#[derive(Debug, Parser)]
+#[command(
+    name = "topolab",
+    version,
+    max_term_width = 100,
+    propagate_version = true
+)]
+pub struct Cli {
+    /// Drop progress and remarks; only the answer is written
+    #[arg(short, long, global = true)]
+    pub quiet: bool,
+    /// Tell more (can be repeated)
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Print a shell completion script
+    Completions(extras::CompletionsArgs),
+    /// Print the manual page
+    #[command(hide = true)]
+    Man,
+}
+
+impl Cli {
+    /// Does what was typed.
+    ///
+    /// # Errors
+    /// Whatever the verb could not do, as it will be told.
+    pub fn run(&self, terminal: &Terminal) -> Result<ExitCode, Failure> {
+        match &self.verb {
+            Verb::Completions(args) => Ok(extras::completions(args, terminal)),
+            Verb::Man => extras::manual(terminal),
+        }
+    }
+}
