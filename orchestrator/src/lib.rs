@@ -7,7 +7,9 @@
 #![deny(clippy::print_stdout, clippy::print_stderr, clippy::exit)]
 
 pub mod document;
+pub mod image;
 pub mod kernel;
 pub mod outcome;
 pub mod plan;
+pub mod qemu;
 pub mod store;

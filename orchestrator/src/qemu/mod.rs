@@ -1,0 +1,3 @@
+//! QEMU: its arguments, its process and its control socket.
+
+pub mod process;
