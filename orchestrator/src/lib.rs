@@ -12,4 +12,5 @@ pub mod kernel;
 pub mod outcome;
 pub mod plan;
 pub mod qemu;
+pub mod stats;
 pub mod store;
