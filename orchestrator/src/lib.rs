@@ -7,6 +7,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr, clippy::exit)]
 
 pub mod document;
+pub mod event;
 pub mod image;
 pub mod kernel;
 pub mod outcome;

@@ -186,6 +186,18 @@ mod tests {
     }
 
     #[test]
+    fn variants_are_read_by_their_key() {
+        let kind = |text: &str| parse(text).unwrap().value.kind;
+        assert!(matches!(
+            kind("name: a\nkind: {big-one: {size: 3}}\n"),
+            Some(Kind::BigOne { size: 3 })
+        ));
+        let small = kind("name: a\nkind: {small: {seconds: 1.5}}\n");
+        assert!(matches!(small, Some(Kind::Small(SmallOne { seconds })) if seconds == 1.5));
+        assert!(kind("name: a\n").is_none());
+    }
+
+    #[test]
     fn unknown_keys_are_told_with_a_suggestion_and_do_not_stop_reading() {
         let parsed = parse("name: a\nnods: []\nnodes:\n  - {cpus: 0-3, memry: 1G}\n").unwrap();
         insta::assert_snapshot!(parsed.problems, @"
@@ -263,7 +275,15 @@ mod tests {
         for level in 1..12 {
             let before = level - 1;
             let row = vec![format!("*a{before}"); 10].join(",");
-            text += &format!("a{level}: &a{level} [{row}]\n");
+            text.extend([
+                "a",
+                &level.to_string(),
+                ": &a",
+                &level.to_string(),
+                " [",
+                &row,
+                "]\n",
+            ]);
         }
         let start = std::time::Instant::now();
         assert!(parse(&text).is_err());

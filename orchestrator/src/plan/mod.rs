@@ -1,5 +1,11 @@
 //! What a campaign will do, worked out before anything starts.
 
 mod cell;
+mod experiment;
+mod fill;
+mod order;
 
 pub use cell::Cell;
+pub use experiment::{BenchSpec, Boot, ExperimentSpec, ImageSpec, Limits, glob, short_name};
+pub use fill::{UnknownSet, fill, fill_text};
+pub use order::{PlannedRun, order};

@@ -1,3 +1,6 @@
 //! Results folders: what is in them and how it is kept.
 
+mod folder;
 pub mod record;
+
+pub use folder::{CampaignMeta, KernelMeta, Results, ResultsFolder, StoreError, load};

@@ -1,0 +1,341 @@
+//! The results folder on disk.
+//!
+//! ```text
+//! NAME-20261130-231500/
+//!   campaign.json            what was planned, and what was built for it
+//!   lock                     held (flock) while a campaign writes
+//!   runs/00003-r1-SLUG/      one folder a run: run.json last, beside
+//!                            console.log, output.log, evidence/
+//! ```
+//!
+//! A run exists when its `run.json` does: it is written to a temporary file,
+//! synced and renamed, so a power cut leaves a whole record or none.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write},
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use super::record::{FORMAT, RunRecord};
+use crate::plan::{Cell, ExperimentSpec};
+
+/// What was planned.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CampaignMeta {
+    /// [`FORMAT`] at the time of writing.
+    pub format: u32,
+    /// Version of topolab.
+    pub topolab: String,
+    /// When it began, RFC 3339 in UTC.
+    pub started: String,
+    /// Seed of the order.
+    pub seed: u64,
+    /// The experiment as it was written.
+    pub experiment_text: String,
+    /// The experiment as it was read.
+    pub experiment: ExperimentSpec,
+    /// Its cells; runs name them by value, the order by index.
+    pub cells: Vec<Cell>,
+    /// Rounds planned, warm-up rounds not counted.
+    pub rounds: u32,
+    /// Kernels, as built.
+    pub kernels: Vec<KernelMeta>,
+    /// Topology files: name to text.
+    pub topologies: std::collections::BTreeMap<String, String>,
+}
+
+/// A kernel as it was built for a campaign.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct KernelMeta {
+    /// As in [`Cell::kernel`].
+    pub name: String,
+    /// SHA-256 of the image; empty when it was not built.
+    pub image: String,
+    /// GNU build id.
+    pub build_id: String,
+    /// `uname -r`.
+    pub release: String,
+    /// SHA-256 of the configuration.
+    pub config: String,
+    /// Objects compiled for it.
+    pub recompiled: u32,
+    /// Seconds the build took.
+    pub seconds: f64,
+    /// It came out of the cache.
+    pub cached: bool,
+    /// Another kernel of this campaign with the very same image.
+    pub equal_to: Option<String>,
+    /// Why there is no such kernel: a patch that does not apply or build.
+    pub unavailable: Option<String>,
+}
+
+/// Why a results folder cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The file system said no.
+    #[error("{path}: cannot {what}")]
+    Io {
+        /// File or folder.
+        path: PathBuf,
+        /// What was tried.
+        what: &'static str,
+        /// The system's words.
+        #[source]
+        source: io::Error,
+    },
+    /// A file is not what it should be.
+    #[error("{path}: not a readable {what}")]
+    Garbled {
+        /// File.
+        path: PathBuf,
+        /// What it should be.
+        what: &'static str,
+        /// The parser's words.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// A folder of another version.
+    #[error("{path}: results format {found}; this topolab reads format {FORMAT}")]
+    Version {
+        /// File.
+        path: PathBuf,
+        /// Version it says it has.
+        found: u64,
+    },
+    /// Another process writes there.
+    #[error("{0}: another campaign is writing to this results folder")]
+    Busy(PathBuf),
+    /// No results folder.
+    #[error("{0}: not a results folder (there is no campaign.json)")]
+    NotResults(PathBuf),
+}
+
+impl StoreError {
+    fn io(path: &Path, what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_path_buf();
+        move |source| Self::Io { path, what, source }
+    }
+}
+
+/// A results folder that this process writes.
+#[derive(Debug)]
+pub struct ResultsFolder {
+    path: PathBuf,
+    _lock: File,
+}
+
+/// A results folder as read.
+#[derive(Debug, Clone)]
+pub struct Results {
+    /// Where.
+    pub path: PathBuf,
+    /// What was planned.
+    pub meta: CampaignMeta,
+    /// Finished runs, by index then attempt.
+    pub records: Vec<RunRecord>,
+}
+
+impl ResultsFolder {
+    /// Makes a new folder; its parent must be writable.
+    ///
+    /// # Errors
+    /// It exists or cannot be made.
+    pub fn create(path: &Path, meta: &CampaignMeta) -> Result<Self, StoreError> {
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).map_err(StoreError::io(parent, "make the folder"))?;
+        }
+        fs::create_dir(path).map_err(StoreError::io(path, "make the folder"))?;
+        fs::create_dir(path.join("runs"))
+            .map_err(StoreError::io(path, "make the folder `runs`"))?;
+        let folder = Self {
+            path: path.into(),
+            _lock: lock(path)?,
+        };
+        folder.save_meta(meta)?;
+        Ok(folder)
+    }
+
+    /// Opens a folder to go on with it.
+    ///
+    /// # Errors
+    /// It is none, of another version, or in use.
+    pub fn open(path: &Path) -> Result<(Self, Results), StoreError> {
+        if !path.join("campaign.json").is_file() {
+            return Err(StoreError::NotResults(path.into()));
+        }
+        let folder = Self {
+            path: path.into(),
+            _lock: lock(path)?,
+        };
+        let results = load(path)?;
+        Ok((folder, results))
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes what was planned.
+    ///
+    /// # Errors
+    /// The file system said no.
+    pub fn save_meta(&self, meta: &CampaignMeta) -> Result<(), StoreError> {
+        write_durably(&self.path.join("campaign.json"), meta)
+    }
+
+    /// Makes the empty folder of a run, private to the user. What an unfinished
+    /// earlier try left there is removed.
+    ///
+    /// # Errors
+    /// The file system said no.
+    pub fn run_folder(
+        &self,
+        index: usize,
+        round: u32,
+        attempt: u32,
+        cell: &Cell,
+    ) -> Result<PathBuf, StoreError> {
+        let mut slug = cell.slug();
+        slug.truncate(150);
+        let retry = if attempt == 0 {
+            String::new()
+        } else {
+            format!("-try{attempt}")
+        };
+        let path = self
+            .path
+            .join("runs")
+            .join(format!("{index:05}-r{round}{retry}-{slug}"));
+        if path.exists() && !path.join("run.json").exists() {
+            fs::remove_dir_all(&path)
+                .map_err(StoreError::io(&path, "remove what an unfinished run left"))?;
+        }
+        fs::DirBuilder::new()
+            .mode(0o700)
+            .create(&path)
+            .map_err(StoreError::io(&path, "make the folder"))?;
+        Ok(path)
+    }
+
+    /// Makes a run durable. Until this returns the run does not exist.
+    ///
+    /// # Errors
+    /// The file system said no.
+    pub fn save(&self, folder: &Path, record: &RunRecord) -> Result<(), StoreError> {
+        write_durably(&folder.join("run.json"), record)
+    }
+}
+
+/// Reads a results folder, whether or not a campaign is writing to it.
+///
+/// # Errors
+/// It is none, is of another version, or a record is damaged.
+pub fn load(path: &Path) -> Result<Results, StoreError> {
+    let file = path.join("campaign.json");
+    if !file.is_file() {
+        return Err(StoreError::NotResults(path.into()));
+    }
+    let meta = read::<CampaignMeta>(&file, "campaign")?;
+    let runs = path.join("runs");
+    let mut records = Vec::new();
+    let mut names: Vec<_> = fs::read_dir(&runs)
+        .map_err(StoreError::io(&runs, "list the folder"))?
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(StoreError::io(&runs, "list the folder"))?
+        .into_iter()
+        .map(|entry| entry.path().join("run.json"))
+        .filter(|file| file.is_file())
+        .collect();
+    names.sort();
+    for file in names {
+        records.push(read::<RunRecord>(&file, "run record")?);
+    }
+    records.sort_by_key(|record| (record.index, record.attempt));
+    Ok(Results {
+        path: path.into(),
+        meta,
+        records,
+    })
+}
+
+/// Reads a JSON file after looking at its `format`.
+fn read<T: DeserializeOwned>(path: &Path, what: &'static str) -> Result<T, StoreError> {
+    #[derive(Deserialize)]
+    struct Head {
+        #[serde(default)]
+        format: u64,
+    }
+    let text = fs::read(path).map_err(StoreError::io(path, "read the file"))?;
+    let garbled = |source| StoreError::Garbled {
+        path: path.into(),
+        what,
+        source,
+    };
+    match serde_json::from_slice::<T>(&text) {
+        Ok(value) => {
+            // The version is checked on every file: a folder can be mixed by hand.
+            let head: Head = serde_json::from_slice(&text).map_err(garbled)?;
+            if head.format != u64::from(FORMAT) {
+                return Err(StoreError::Version {
+                    path: path.into(),
+                    found: head.format,
+                });
+            }
+            Ok(value)
+        }
+        Err(error) => match serde_json::from_slice::<Head>(&text) {
+            Ok(head) if head.format != u64::from(FORMAT) => Err(StoreError::Version {
+                path: path.into(),
+                found: head.format,
+            }),
+            _ => Err(garbled(error)),
+        },
+    }
+}
+
+fn write_durably<T: Serialize>(path: &Path, value: &T) -> Result<(), StoreError> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let mut file = tempfile::Builder::new()
+        .prefix(".writing-")
+        .tempfile_in(folder)
+        .map_err(StoreError::io(folder, "make a file"))?;
+    let text = serde_json::to_vec(value).map_err(|source| StoreError::Garbled {
+        path: path.into(),
+        what: "value to write",
+        source,
+    })?;
+    file.write_all(&text)
+        .map_err(StoreError::io(path, "write the file"))?;
+    file.as_file()
+        .sync_all()
+        .map_err(StoreError::io(path, "sync the file"))?;
+    file.persist(path)
+        .map_err(|error| StoreError::io(path, "rename the file into place")(error.error))?;
+    File::open(folder)
+        .and_then(|folder| folder.sync_all())
+        .map_err(StoreError::io(folder, "sync the folder"))
+}
+
+/// Takes the folder's lock, which the kernel releases when the process dies.
+fn lock(path: &Path) -> Result<File, StoreError> {
+    let file = path.join("lock");
+    let handle = File::create(&file).map_err(StoreError::io(&file, "make the lock file"))?;
+    match rustix::fs::flock(
+        &handle,
+        rustix::fs::FlockOperation::NonBlockingLockExclusive,
+    ) {
+        Ok(()) => Ok(handle),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(StoreError::Busy(path.into())),
+        Err(error) => Err(StoreError::Io {
+            path: file,
+            what: "lock the folder",
+            source: error.into(),
+        }),
+    }
+}
