@@ -15,3 +15,4 @@ pub mod plan;
 pub mod qemu;
 pub mod stats;
 pub mod store;
+pub mod topology;

@@ -1,0 +1,1 @@
+//! Holds what the guest reports against what was asked.
