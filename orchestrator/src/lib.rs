@@ -6,6 +6,7 @@
 
 #![deny(clippy::print_stdout, clippy::print_stderr, clippy::exit)]
 
+pub mod compare;
 pub mod document;
 pub mod event;
 pub mod image;
@@ -13,6 +14,7 @@ pub mod kernel;
 pub mod outcome;
 pub mod plan;
 pub mod qemu;
+pub mod report;
 pub mod stats;
 pub mod store;
 pub mod topology;

@@ -1,0 +1,156 @@
+//! Verdicts in words.
+
+use topolab_protocol::sample::{Better, MetricKind};
+
+use super::number::{NBSP, Unit, interval, number, percent};
+use crate::{
+    compare::{MetricTable, Row},
+    stats::{
+        bootstrap::{Change, Scale},
+        judge::PerRun,
+        verdict::{Doubt, Unfit, Verdict},
+    },
+};
+
+/// Marks values of a bench that cannot carry them.
+pub const UNTRUSTED: &str = "~";
+/// Marks a comparison of equal images.
+pub const NOISE_FLOOR: &str = "=";
+
+/// The verdict alone, one word.
+pub fn word(verdict: &Verdict) -> &'static str {
+    match verdict {
+        Verdict::Better => "better",
+        Verdict::Worse => "worse",
+        Verdict::Same { .. } => "same",
+        Verdict::Undecided { .. } => "undecided",
+        Verdict::Invalid { .. } => "invalid",
+    }
+}
+
+/// The verdict with what it rests on, for a table's last column.
+pub fn sentence(row: &Row, unit: &Unit) -> String {
+    let Some(verdict) = &row.verdict else {
+        return String::new();
+    };
+    let range = row.change.as_ref().map_or(String::new(), |change| {
+        format!(" {}", interval(change, unit))
+    });
+    match verdict {
+        Verdict::Better | Verdict::Worse => format!("{}{range}", word(verdict)),
+        Verdict::Same { within } => match &row.change {
+            Some(change) if change.interval.half_width() > 0.0 => {
+                format!("same{range} within{NBSP}±{}", size(*within, change, unit))
+            }
+            _ => "same".into(),
+        },
+        Verdict::Undecided { reason, more_runs } => {
+            let why = doubt(reason, row.change.as_ref(), unit);
+            let more = match more_runs {
+                Some(runs) => format!(
+                    "{}{NBSP}more{NBSP}{}",
+                    number(*runs as f64),
+                    plural(*runs, "run")
+                ),
+                None => "more runs will not help".into(),
+            };
+            format!("undecided{range} {why}: {more}")
+        }
+        Verdict::Invalid { reason } => match reason {
+            Unfit::UntrustedTiming { .. } => format!("not{NBSP}judged{NBSP}{UNTRUSTED}"),
+            Unfit::NoResults { side, reason } => {
+                format!("invalid: no value on the {side} side ({reason})")
+            }
+            Unfit::EqualImages => format!("noise{NBSP}{NOISE_FLOOR}{range}"),
+            Unfit::NoDirection => format!("changed{range}"),
+        },
+    }
+}
+
+fn size(value: f64, change: &Change, unit: &Unit) -> String {
+    match change.scale {
+        Scale::Relative => percent(value),
+        Scale::Absolute => format!("{}{NBSP}{}", unit.show(value), unit.name),
+    }
+}
+
+fn doubt(reason: &Doubt, change: Option<&Change>, unit: &Unit) -> String {
+    match reason {
+        Doubt::TooFewRuns { have, need } => format!("{have} of at least {need} runs"),
+        Doubt::TooFewBoots { have, need } => format!("{have} of at least {need} boots"),
+        Doubt::Noise {
+            half_width,
+            min_effect,
+        } => match change {
+            Some(change) => format!(
+                "noise{NBSP}±{} hides {}",
+                size(*half_width, change, unit),
+                size(*min_effect, change, unit)
+            ),
+            None => "noise".into(),
+        },
+        Doubt::Comparisons { comparisons, p } => {
+            format!("p{NBSP}={NBSP}{} among {comparisons} rows", p_value(*p))
+        }
+        Doubt::ZeroBaseline => "baseline is 0; give min_effect as a number".into(),
+    }
+}
+
+/// A p-value as people read it.
+pub fn p_value(p: f64) -> String {
+    if p < 0.001 {
+        "<0.001".into()
+    } else {
+        format!("{p:.3}")
+    }
+}
+
+/// `run` or `runs`.
+pub fn plural(count: usize, noun: &str) -> String {
+    if count == 1 {
+        noun.into()
+    } else {
+        format!("{noun}s")
+    }
+}
+
+/// Kind of a metric, for a table's title.
+pub fn kind(kind: MetricKind) -> &'static str {
+    match kind {
+        MetricKind::Count => "count",
+        MetricKind::Duration => "duration",
+        MetricKind::Rate => "rate",
+        MetricKind::Size => "size",
+        MetricKind::Ratio => "ratio",
+    }
+}
+
+/// Direction of a metric, for a table's title.
+pub fn direction(better: Better) -> &'static str {
+    match better {
+        Better::Lower => "lower is better",
+        Better::Higher => "higher is better",
+        Better::Neither => "no direction is better",
+    }
+}
+
+/// How samples became a run's value, for a table's title.
+pub fn per_run(per_run: PerRun) -> &'static str {
+    match per_run {
+        PerRun::Sum => "per run",
+        PerRun::Mean => "mean per run",
+        PerRun::Median => "median per run",
+        PerRun::P99 => "99th percentile per run",
+        PerRun::Min => "least per run",
+        PerRun::Max => "greatest per run",
+        PerRun::Last => "last of each run",
+    }
+}
+
+/// `5 rounds`, or `4 to 5 runs` when sides differ.
+pub fn runs(table: &MetricTable) -> String {
+    match table.runs {
+        (low, high) if low == high => format!("{high} {}", plural(high, "run")),
+        (low, high) => format!("{low} to {high} runs"),
+    }
+}
