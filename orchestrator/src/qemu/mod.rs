@@ -1,5 +1,6 @@
 //! QEMU: its arguments, its process and its control socket.
 
+pub mod acpi;
 pub mod args;
 pub mod process;
 

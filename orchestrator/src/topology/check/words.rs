@@ -49,7 +49,7 @@ impl Checker<'_> {
     ) -> String {
         let count = cpus.count();
         let Some(written) = &spec.cmdline else {
-            return String::new();
+            return added(spec, "").join(" ");
         };
         let filled = match cmdline::fill(written, sets) {
             Ok(filled) => filled,
@@ -69,7 +69,25 @@ impl Checker<'_> {
         };
         self.isolation(written, &filled, count);
         self.limits(written, &filled, cpus);
-        cmdline::words(&filled).join(" ")
+        self.amd_pstate(spec, written, &filled);
+        let own = added(spec, &filled);
+        let words = cmdline::words(&filled).into_iter().chain(own);
+        words.collect::<Vec<_>>().join(" ")
+    }
+
+    /// Only these modes of the driver make the kernel use rankings in a guest:
+    /// `active` fails to register without real CPPC registers.
+    fn amd_pstate(&mut self, spec: &Spec, written: &At<String>, filled: &str) {
+        let Some(mode) = cmdline::value(filled, "amd_pstate") else {
+            return;
+        };
+        if spec.preferred_cores.is_some() && !["guided", "passive"].contains(&mode) {
+            let place = self.word(written, "amd_pstate");
+            let message =
+                format!("`amd_pstate={mode}` leaves the kernel without rankings in a guest");
+            let help = "write `amd_pstate=guided`, or leave the word out".to_string();
+            self.problem(&place, message, help);
+        }
     }
 
     fn isolation(&mut self, written: &At<String>, filled: &str, count: u32) {
@@ -176,6 +194,26 @@ impl Checker<'_> {
             column: value.column,
         }
     }
+}
+
+/// Words that rankings need and the file does not give: the driver that reads
+/// them, a governor that starts no threads of its own, and the scheduler's
+/// domains in debugfs, where the proof looks for `SD_ASYM_PACKING`.
+fn added(spec: &Spec, filled: &str) -> Vec<&'static str> {
+    if spec.preferred_cores.is_none() {
+        return Vec::new();
+    }
+    let mut words = Vec::new();
+    if cmdline::value(filled, "amd_pstate").is_none() {
+        words.push("amd_pstate=guided");
+    }
+    if cmdline::value(filled, "cpufreq.default_governor").is_none() {
+        words.push("cpufreq.default_governor=performance");
+    }
+    if !cmdline::words(filled).contains(&"sched_verbose") {
+        words.push("sched_verbose");
+    }
+    words
 }
 
 /// Which sets there are, the nearest first.
