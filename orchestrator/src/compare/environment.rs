@@ -16,8 +16,8 @@ pub struct Difference {
     pub base: Vec<String>,
     /// Values on the other side.
     pub new: Vec<String>,
-    /// Comparisons it touches.
-    pub comparisons: usize,
+    /// Rows of every table that it touches.
+    pub rows: Vec<usize>,
     /// The experiment allows it by name.
     pub allowed: bool,
 }
@@ -30,8 +30,8 @@ pub(super) fn differences(
 ) -> Vec<Difference> {
     let seen: Vec<BTreeMap<&Cell, Fields>> = sources.iter().map(fields_by_cell).collect();
     let (older, newer) = (&seen[0], &seen[seen.len() - 1]);
-    let mut found: BTreeMap<(String, Vec<String>, Vec<String>), usize> = BTreeMap::new();
-    for pair in pairs {
+    let mut found: BTreeMap<(String, Vec<String>, Vec<String>), Vec<usize>> = BTreeMap::new();
+    for (row, pair) in pairs.iter().enumerate() {
         let Some(base_cell) = &pair.base else {
             continue;
         };
@@ -55,13 +55,13 @@ pub(super) fn differences(
                     base.into_iter().collect(),
                     new.into_iter().collect(),
                 );
-                *found.entry(key).or_default() += 1;
+                found.entry(key).or_default().push(row);
             }
         }
     }
     found
         .into_iter()
-        .map(|((field, base, new), comparisons)| Difference {
+        .map(|((field, base, new), rows)| Difference {
             allowed: spec
                 .allow_differences
                 .iter()
@@ -69,7 +69,7 @@ pub(super) fn differences(
             field,
             base,
             new,
-            comparisons,
+            rows,
         })
         .collect()
 }
@@ -169,7 +169,7 @@ mod tests {
         let found = compared(&records, &spec).differences;
         assert_eq!(found.len(), 1);
         assert_eq!(
-            (found[0].field.as_str(), found[0].comparisons),
+            (found[0].field.as_str(), found[0].rows.len()),
             ("host_kernel", 2)
         );
         assert_eq!(

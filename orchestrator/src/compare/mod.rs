@@ -3,6 +3,7 @@
 //! Pure: it reads no file and prints nothing.
 
 mod environment;
+mod gate;
 mod pairs;
 mod values;
 
@@ -12,6 +13,7 @@ use serde::Serialize;
 use topolab_protocol::sample::{Better, MetricKind};
 
 pub use environment::Difference;
+pub use gate::{Answer, GateResult, GateStatus};
 pub use values::{RunValue, Side};
 
 use crate::{
@@ -57,6 +59,10 @@ pub struct Comparison {
     pub losses: Vec<Loss>,
     /// What compared runs differ in beside the experiment's axes.
     pub differences: Vec<Difference>,
+    /// The experiment's gates.
+    pub gates: Vec<GateResult>,
+    /// What all of this says as a whole.
+    pub answer: Answer,
 }
 
 /// All comparisons of one metric.
@@ -156,6 +162,32 @@ pub struct Request<'a> {
     pub spec: &'a CompareSpec,
     /// Metrics to show; empty: those of the spec, or all when it names none.
     pub metrics: &'a [String],
+    /// Looks taken at the growing data, this one included, when rounds were added
+    /// until something was decided; 0 when the number of rounds was fixed.
+    pub looks: u32,
+}
+
+impl Comparison {
+    /// What the undecided gates (or without gates, the undecided rows) ask for:
+    /// further runs a side, `None` where no number of runs decides. Empty when
+    /// everything is decided.
+    pub fn open_questions(&self) -> Vec<Option<usize>> {
+        if !self.gates.is_empty() {
+            let open = self
+                .gates
+                .iter()
+                .filter(|gate| gate.status == GateStatus::Undecided);
+            return open.map(|gate| gate.more_runs).collect();
+        }
+        self.tables
+            .iter()
+            .flat_map(|table| &table.rows)
+            .filter_map(|row| match row.verdict {
+                Some(Verdict::Undecided { more_runs, .. }) => Some(more_runs),
+                _ => None,
+            })
+            .collect()
+    }
 }
 
 /// Compares the cells of one campaign with its baseline cells.
@@ -207,9 +239,9 @@ fn build(
     let (constants, axes) = axes_of(&cells);
     let tables = wanted
         .iter()
-        .map(|metric| table(metric, &values, pairs, &axes, request.spec))
+        .map(|metric| table(metric, &values, pairs, &axes, request))
         .collect();
-    Comparison {
+    let mut comparison = Comparison {
         experiment: request.experiment.into(),
         sources: sources.iter().map(|source| source.name.into()).collect(),
         baseline,
@@ -217,7 +249,12 @@ fn build(
         tables,
         losses: values.iter().flat_map(Values::losses).collect(),
         differences: environment::differences(sources, pairs, request.spec),
-    }
+        gates: Vec::new(),
+        answer: Answer::Good,
+    };
+    comparison.gates = gate::gates(&comparison, request.spec);
+    comparison.answer = gate::answer(&comparison, request.spec);
+    comparison
 }
 
 /// Axes with one value, and the names of those with several.
@@ -241,16 +278,16 @@ fn table(
     values: &[Values],
     pairs: &[Pair],
     axes: &[String],
-    spec: &CompareSpec,
+    request: Request<'_>,
 ) -> MetricTable {
-    let wanted = spec.metric(metric);
+    let wanted = request.spec.metric(metric);
     let meta = values
         .iter()
         .find_map(|values| values.meta(metric))
         .cloned()
         .unwrap_or_else(MetricMeta::unknown);
     let better = wanted.better.unwrap_or(meta.better);
-    let rules = Rules::of(spec, metric, better);
+    let rules = Rules::of(request.spec, metric, better).at_look(request.looks);
     let newest = values.len() - 1;
     let mut rows: Vec<Row> = pairs
         .iter()
@@ -500,6 +537,7 @@ pub(crate) mod tests {
                 experiment: "numa-scan",
                 spec,
                 metrics: &[],
+                looks: 0,
             },
         )
         .unwrap()
@@ -557,6 +595,7 @@ pub(crate) mod tests {
                 experiment: "x",
                 spec: &spec,
                 metrics: &[],
+                looks: 0,
             },
         )
         .unwrap_err();
@@ -628,6 +667,7 @@ pub(crate) mod tests {
                 experiment: "x",
                 spec: &spec,
                 metrics: &[],
+                looks: 0,
             },
         )
         .unwrap();
@@ -660,6 +700,7 @@ pub(crate) mod tests {
                 experiment: "x",
                 spec: &spec,
                 metrics: &[],
+                looks: 0,
             },
         )
         .unwrap();

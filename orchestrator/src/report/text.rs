@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     compare::{Comparison, Loss, MetricTable, Side},
+    plan::Cell,
     stats::verdict::{Unfit, Verdict},
 };
 
@@ -27,6 +28,11 @@ pub fn render(comparison: &Comparison, width: u16) -> String {
     for table in &comparison.tables {
         parts.push(metric(comparison, table, width));
     }
+    if !comparison.gates.is_empty() {
+        let grid = gate_grid(comparison);
+        let table = draw(&grid.headings, &grid.rows, &grid.numeric, width);
+        parts.push(format!("{}\n{table}", grid.title).replace(NBSP, " "));
+    }
     if !comparison.losses.is_empty() {
         parts.push(losses(&comparison.losses, width));
     }
@@ -34,7 +40,7 @@ pub fn render(comparison: &Comparison, width: u16) -> String {
 }
 
 /// What the tables have in common.
-fn head(comparison: &Comparison) -> String {
+pub(super) fn head(comparison: &Comparison) -> String {
     let mut fixed: Vec<String> = comparison
         .constants
         .iter()
@@ -131,6 +137,68 @@ pub fn grid(comparison: &Comparison, table: &MetricTable) -> Grid {
         numeric,
         rows,
         notes: notes(table, &unit),
+    }
+}
+
+/// Lays the gates out.
+pub fn gate_grid(comparison: &Comparison) -> Grid {
+    let cells: Vec<&Cell> = comparison
+        .gates
+        .iter()
+        .filter_map(|gate| gate.cell.as_ref())
+        .collect();
+    let mut kernels: Vec<&str> = comparison
+        .baseline
+        .get("kernels")
+        .map(String::as_str)
+        .into_iter()
+        .collect();
+    kernels.extend(cells.iter().map(|cell| cell.kernel.as_str()));
+    let short = short_kernels(&kernels);
+    let varies = |axis: &&str| {
+        cells
+            .iter()
+            .any(|cell| cell.axis(axis) != cells[0].axis(axis))
+    };
+    let axes: Vec<&str> = Cell::AXES
+        .into_iter()
+        .filter(|axis| *axis == "kernels" || varies(axis))
+        .collect();
+    let rows = comparison
+        .gates
+        .iter()
+        .map(|gate| {
+            let place = gate.cell.as_ref().map_or("no cell".to_string(), |cell| {
+                let names: Vec<&str> = axes
+                    .iter()
+                    .filter_map(|axis| match *axis {
+                        "kernels" => kernels
+                            .iter()
+                            .position(|kernel| *kernel == cell.kernel)
+                            .map(|index| short[index].as_str()),
+                        axis => cell.axis(axis),
+                    })
+                    .collect();
+                names.join(" · ")
+            });
+            let (status, rule) = (gate.status.word().into(), gate.rule.replace(' ', "\u{a0}"));
+            vec![
+                status,
+                gate.metric.clone(),
+                rule,
+                place,
+                gate.reason.clone(),
+            ]
+        })
+        .collect();
+    Grid {
+        title: "gates".into(),
+        headings: ["result", "metric", "rule", "cell", "because"]
+            .map(String::from)
+            .to_vec(),
+        numeric: vec![false; 5],
+        rows,
+        notes: Vec::new(),
     }
 }
 
@@ -377,8 +445,8 @@ fn differences(comparison: &Comparison, width: u16) -> String {
                 difference.field,
                 show(&difference.base),
                 show(&difference.new),
-                difference.comparisons,
-                words::plural(difference.comparisons, "comparison"),
+                difference.rows.len(),
+                words::plural(difference.rows.len(), "comparison"),
             ),
             width,
         ));
@@ -437,6 +505,37 @@ mod tests {
         pinned-node0  11.96 ±3.9 % ~  12.05 ±1.6 % ~  not judged ~
         unpinned      11.99 ±1.0 % ~  12.14 ±3.0 % ~  not judged ~
         ~ the bench cannot carry timing (accelerator tcg): shown, never judged
+        ");
+    }
+
+    #[test]
+    fn gates_stand_below_the_tables() {
+        let mut spec = demo_spec();
+        spec.metrics.shift_remove("passes");
+        let gate = r#"{"must_be": 0, "max_regression": "5%"}"#;
+        spec.metrics[0].gate = Some(serde_json::from_str(gate).unwrap());
+        let text = render(&compared(&demo(3), &spec), 100);
+        insta::assert_snapshot!(text, @"
+        numa-scan: kernel linux-6.12+numa-scan-skip@all, topology dual-node-4, workload scan, baseline
+          linux-6.12@base
+
+        numa_pte_updates per run (count, lower is better), 3 runs, interleaved
+        settings               base            all  verdict
+        pinned-node0  49 870 ±1.7 %       0 ±0.0 %  undecided [-100 %, -100 %] 3 of at least 4 runs:
+                                                    1 more run
+        unpinned      50 103 ±0.4 %  50 598 ±1.2 %  undecided [-0.8 %, +2.2 %] 3 of at least 4 runs:
+                                                    1 more run
+        mean ±CoV; [interval of the change at 95 %]; changes below 5 % do not matter, Benjamini-Hochberg
+          over 2 rows
+
+        gates
+        result     metric            rule                cell                because
+        pass       numa_pte_updates  must_be: 0          all · pinned-node0  it holds in all 3 runs
+        undecided  numa_pte_updates  max_regression: 5%  all · pinned-node0  -100.0 % for the worse, but up
+                                                                             to -100.0 % cannot be ruled out
+        FAIL       numa_pte_updates  must_be: 0          all · unpinned      run 3 yielded 49920
+        undecided  numa_pte_updates  max_regression: 5%  all · unpinned      +1.0 % for the worse, but up to
+                                                                             +2.2 % cannot be ruled out
         ");
     }
 

@@ -46,15 +46,15 @@ pub fn sentence(row: &Row, unit: &Unit) -> String {
         },
         Verdict::Undecided { reason, more_runs } => {
             let why = doubt(reason, row.change.as_ref(), unit);
-            let more = match more_runs {
-                Some(runs) => format!(
-                    "{}{NBSP}more{NBSP}{}",
-                    number(*runs as f64),
-                    plural(*runs, "run")
-                ),
-                None => "more runs will not help".into(),
+            let more = match (reason, more_runs) {
+                (Doubt::TooFewRuns { .. } | Doubt::ZeroBaseline, _) => String::new(),
+                (_, Some(runs)) => {
+                    let noun = plural(*runs, "run");
+                    format!(", ≈{}{NBSP}more{NBSP}{noun}", number(*runs as f64))
+                }
+                (_, None) => ", more runs will not help".into(),
             };
-            format!("undecided{range} {why}: {more}")
+            format!("undecided{range}: {why}{more}")
         }
         Verdict::Invalid { reason } => match reason {
             Unfit::UntrustedTiming { .. } => format!("not{NBSP}judged{NBSP}{UNTRUSTED}"),
@@ -76,8 +76,12 @@ fn size(value: f64, change: &Change, unit: &Unit) -> String {
 
 fn doubt(reason: &Doubt, change: Option<&Change>, unit: &Unit) -> String {
     match reason {
-        Doubt::TooFewRuns { have, need } => format!("{have} of at least {need} runs"),
-        Doubt::TooFewBoots { have, need } => format!("{have} of at least {need} boots"),
+        Doubt::TooFewRuns { have, need } => {
+            format!("{have} {}, at least {need} needed", plural(*have, "run"))
+        }
+        Doubt::TooFewBoots { have, need } => {
+            format!("{have} {}, at least {need} needed", plural(*have, "boot"))
+        }
         Doubt::Noise {
             half_width,
             min_effect,

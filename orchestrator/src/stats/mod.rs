@@ -10,6 +10,7 @@ pub mod judge;
 pub mod permutation;
 pub mod power;
 mod sample;
+pub mod sequential;
 pub mod summary;
 pub mod verdict;
 

@@ -22,6 +22,7 @@ use super::{
     judge::{CompareSpec, Effect},
     permutation,
     power::{runs_for_p, runs_needed},
+    sequential::alpha_at,
     summary::{mean, variance},
 };
 
@@ -60,6 +61,19 @@ impl Rules {
                 alpha: spec.alpha.value,
             },
         }
+    }
+}
+
+impl Rules {
+    /// The same rules at the level of one of several looks at growing data; 0
+    /// stands for a number of runs fixed before.
+    #[must_use]
+    pub fn at_look(mut self, look: u32) -> Self {
+        if look > 0 {
+            self.alpha = alpha_at(self.alpha, look);
+            self.bootstrap.alpha = self.alpha;
+        }
+        self
     }
 }
 

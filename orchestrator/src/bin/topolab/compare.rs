@@ -1,0 +1,169 @@
+//! `topolab compare`: the table people paste into a mail.
+
+use std::{
+    io::IsTerminal,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use clap::{Args, ValueEnum};
+use topolab::{
+    compare::{self, Answer, Comparison, Request, Source},
+    document::At,
+    report,
+    stats::judge::CompareSpec,
+    store::{self, Results, StoreError},
+};
+
+use crate::{
+    failure::{Failure, Kind},
+    terminal::Terminal,
+};
+
+/// Arguments of `topolab compare`.
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// Results folder
+    results: PathBuf,
+    /// A second results folder: each of its cells is compared with the same cell of the first
+    newer: Option<PathBuf>,
+    /// Results folder to compare with (the same as writing it before RESULTS)
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["newer", "base"])]
+    baseline: Option<PathBuf>,
+    /// Baseline within the campaign, instead of the experiment's own (can be repeated)
+    #[arg(long, value_name = "AXIS=VALUE", value_parser = axis_value, conflicts_with = "newer")]
+    base: Vec<(String, String)>,
+    /// Only these metrics (can be repeated; `all` for every metric the runs yielded)
+    #[arg(short, long, value_name = "NAME")]
+    metric: Vec<String>,
+    /// What compared runs may differ in without refusing the gates (can be repeated)
+    #[arg(long, value_name = "FIELD")]
+    allow_difference: Vec<String>,
+    /// Shape of the answer
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+    /// The same as --format json
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+    /// Widest table, columns (40 to 100; default: the terminal's width)
+    #[arg(long, value_parser = clap::value_parser!(u16).range(40..=100))]
+    width: Option<u16>,
+}
+
+/// Shape of the answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Text,
+    Markdown,
+    Json,
+    Csv,
+}
+
+fn axis_value(text: &str) -> Result<(String, String), String> {
+    text.split_once('=')
+        .map(|(axis, value)| (axis.to_string(), value.to_string()))
+        .ok_or_else(|| "write AXIS=VALUE, such as kernels=linux-6.12@base".to_string())
+}
+
+/// Compares and answers; the exit code tells gates and regressions.
+///
+/// # Errors
+/// A folder cannot be read, or nothing in it can be compared.
+pub fn run(args: &CompareArgs, terminal: &Terminal) -> Result<ExitCode, Failure> {
+    let older = args.baseline.as_deref().or(args.newer.is_some().then_some(&args.results));
+    let newer = args.newer.as_deref().unwrap_or(&args.results);
+    let older = older.map(load).transpose()?;
+    let newer = load(newer)?;
+    let mut spec = newer.meta.experiment.compare.clone();
+    if !args.base.is_empty() {
+        let base = args.base.iter().cloned();
+        spec.baseline = base.map(|(axis, value)| (axis, At::nowhere(value))).collect();
+    }
+    spec.allow_differences.extend(args.allow_difference.iter().cloned().map(At::nowhere));
+    let comparison = compared(older.as_ref(), &newer, &spec, &args.metric)?;
+    match if args.json { Format::Json } else { args.format } {
+        Format::Text => terminal.answer(report::text::render(&comparison, width(args.width))),
+        Format::Markdown => terminal.answer(report::markdown::render(&comparison)),
+        Format::Json => terminal.json(&report::json::document(&comparison)),
+        Format::Csv => {
+            let text = report::csv::render(&comparison).map_err(Failure::lab)?;
+            terminal.answer(text.trim_end());
+        }
+    }
+    Ok(exit_code(comparison.answer))
+}
+
+/// Compares one campaign with its baseline, or two campaigns.
+pub fn compared(
+    older: Option<&Results>,
+    newer: &Results,
+    spec: &CompareSpec,
+    metrics: &[String],
+) -> Result<Comparison, Failure> {
+    let all;
+    let metrics = if metrics.iter().any(|name| name == "all") {
+        all = compare::metric_names(&newer.records);
+        &all[..]
+    } else {
+        metrics
+    };
+    let request = Request { experiment: &newer.meta.experiment.name, spec, metrics, looks: 0 };
+    let name = |results: &Results| folder_name(&results.path);
+    let newer_name = name(newer);
+    let comparison = match older {
+        Some(older) => {
+            let older_name = name(older);
+            compare::between(source(older, &older_name), source(newer, &newer_name), request)
+        }
+        None => compare::within(source(newer, &newer_name), request),
+    };
+    comparison.map_err(Failure::request)
+}
+
+fn source<'a>(results: &'a Results, name: &'a str) -> Source<'a> {
+    Source {
+        name,
+        records: &results.records,
+        cells: &results.meta.cells,
+        warmup: results.meta.experiment.warmup,
+    }
+}
+
+fn folder_name(path: &Path) -> String {
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+}
+
+/// Reads a results folder.
+pub fn load(path: &Path) -> Result<Results, Failure> {
+    store::load(path).map_err(|error| {
+        let kind = match error {
+            StoreError::NotResults(_) | StoreError::Version { .. } => Kind::Request,
+            _ => Kind::Lab,
+        };
+        Failure::of(kind, &error)
+    })
+}
+
+/// Columns to fill.
+pub fn width(wanted: Option<u16>) -> u16 {
+    let stdout = std::io::stdout();
+    let of_terminal = || {
+        stdout
+            .is_terminal()
+            .then(|| rustix::termios::tcgetwinsize(&stdout).ok())
+            .flatten()
+            .map(|size| size.ws_col)
+            .filter(|columns| *columns > 0)
+    };
+    wanted.or_else(of_terminal).unwrap_or(report::text::WIDEST)
+}
+
+/// Exit code of the contract.
+pub fn exit_code(answer: Answer) -> ExitCode {
+    match answer {
+        Answer::Good => ExitCode::SUCCESS,
+        Answer::Failed => ExitCode::from(1),
+        Answer::Undecided => ExitCode::from(6),
+    }
+}

@@ -1,0 +1,139 @@
+//! One line per comparison, with plain numbers in the metric's own unit.
+
+use crate::{
+    compare::{Comparison, Side},
+    plan::Cell,
+    stats::bootstrap::Scale,
+};
+
+use super::words;
+
+/// Headings, in order. New ones are added at the end.
+pub const HEADINGS: [&str; 31] = [
+    "metric",
+    "unit",
+    "kind",
+    "better",
+    "kernel",
+    "topology",
+    "cmdline",
+    "settings",
+    "workload",
+    "base_kernel",
+    "base_topology",
+    "base_cmdline",
+    "base_settings",
+    "base_workload",
+    "base_runs",
+    "base_mean",
+    "base_cov",
+    "base_median",
+    "base_min",
+    "base_max",
+    "runs",
+    "mean",
+    "cov",
+    "median",
+    "min",
+    "max",
+    "change",
+    "change_low",
+    "change_high",
+    "scale",
+    "verdict",
+];
+
+/// The whole comparison as CSV with a heading.
+///
+/// # Errors
+/// None in practice: the writer is memory.
+pub fn render(comparison: &Comparison) -> Result<String, csv::Error> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    writer.write_record(HEADINGS)?;
+    for table in &comparison.tables {
+        for row in &table.rows {
+            let better = serde_json::to_value(table.better).ok();
+            let mut fields: Vec<String> = vec![
+                table.metric.clone(),
+                table.unit.clone(),
+                words::kind(table.kind).into(),
+                better
+                    .as_ref()
+                    .and_then(|b| b.as_str())
+                    .unwrap_or_default()
+                    .into(),
+            ];
+            fields.extend(cell(Some(&row.cell)));
+            fields.extend(cell(row.base_cell.as_ref()));
+            fields.extend(side(row.base.as_ref()));
+            fields.extend(side(Some(&row.new)));
+            fields.extend(match &row.change {
+                Some(change) => [
+                    change.value.to_string(),
+                    change.interval.low.to_string(),
+                    change.interval.high.to_string(),
+                    match change.scale {
+                        Scale::Relative => "relative".into(),
+                        Scale::Absolute => "absolute".into(),
+                    },
+                ],
+                None => Default::default(),
+            });
+            fields.push(
+                row.verdict
+                    .as_ref()
+                    .map_or(String::new(), |v| words::word(v).into()),
+            );
+            writer.write_record(&fields)?;
+        }
+    }
+    let bytes = writer.into_inner().map_err(|error| error.into_error())?;
+    Ok(String::from_utf8(bytes).expect("only strings were written"))
+}
+
+fn cell(cell: Option<&Cell>) -> [String; 5] {
+    Cell::AXES.map(|axis| {
+        cell.and_then(|cell| cell.axis(axis))
+            .unwrap_or_default()
+            .to_string()
+    })
+}
+
+fn side(side: Option<&Side>) -> [String; 6] {
+    match side.and_then(|side| side.summary.as_ref()) {
+        Some(summary) => [
+            summary.n.to_string(),
+            summary.mean.to_string(),
+            summary.cov.map_or(String::new(), |cov| cov.to_string()),
+            summary.median.to_string(),
+            summary.min.to_string(),
+            summary.max.to_string(),
+        ],
+        None => [
+            "0".into(),
+            String::new(),
+            String::new(),
+            String::new(),
+            String::new(),
+            String::new(),
+        ],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::tests::{compared, demo, demo_spec};
+
+    #[test]
+    fn a_line_per_comparison() {
+        let text = render(&compared(&demo(5), &demo_spec())).unwrap();
+        let mut reader = csv::Reader::from_reader(text.as_bytes());
+        assert_eq!(reader.headers().unwrap().len(), HEADINGS.len());
+        let rows: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
+        assert_eq!(rows.len(), 4);
+        assert_eq!(&rows[0][0], "numa_pte_updates");
+        assert_eq!(&rows[0][9], "linux-6.12@base");
+        assert_eq!((&rows[0][26], &rows[0][30]), ("-1", "better"));
+    }
+}
