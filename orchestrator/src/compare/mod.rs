@@ -190,6 +190,17 @@ impl Comparison {
     }
 }
 
+/// Names of all metrics the runs yielded, in the order they came first.
+pub fn metric_names(records: &[RunRecord]) -> Vec<String> {
+    let mut names: indexmap::IndexSet<&str> = indexmap::IndexSet::new();
+    for sample in records.iter().flat_map(|record| &record.samples) {
+        if !names.contains(sample.metric.as_str()) {
+            names.insert(&sample.metric);
+        }
+    }
+    names.into_iter().map(String::from).collect()
+}
+
 /// Compares the cells of one campaign with its baseline cells.
 ///
 /// # Errors

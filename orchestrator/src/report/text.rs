@@ -401,19 +401,21 @@ pub(super) fn draw(
     lines.join("\n")
 }
 
-/// Breaks a note at blanks; further lines are indented.
+/// Breaks a note at blanks, but not within its indentation; further lines are
+/// indented by two more.
 pub(super) fn wrap(text: &str, width: u16) -> String {
-    let mut lines = vec![String::new()];
-    for word in text.split(' ') {
+    let rest = text.trim_start_matches(' ');
+    let indent = " ".repeat(text.len() - rest.len());
+    let mut lines = vec![indent.clone()];
+    for word in rest.split(' ') {
         let line = lines.last_mut().expect("never empty");
-        let length = line.chars().count() + 1 + word.chars().count();
-        if line.trim().is_empty() || length <= usize::from(width) {
-            if !line.trim().is_empty() {
-                line.push(' ');
-            }
+        if line.trim().is_empty() {
+            line.push_str(word);
+        } else if line.chars().count() + 1 + word.chars().count() <= usize::from(width) {
+            line.push(' ');
             line.push_str(word);
         } else {
-            lines.push(format!("  {word}"));
+            lines.push(format!("{indent}  {word}"));
         }
     }
     lines.join("\n").replace(NBSP, " ")
@@ -521,21 +523,17 @@ mod tests {
 
         numa_pte_updates per run (count, lower is better), 3 runs, interleaved
         settings               base            all  verdict
-        pinned-node0  49 870 ±1.7 %       0 ±0.0 %  undecided [-100 %, -100 %] 3 of at least 4 runs:
-                                                    1 more run
-        unpinned      50 103 ±0.4 %  50 598 ±1.2 %  undecided [-0.8 %, +2.2 %] 3 of at least 4 runs:
-                                                    1 more run
+        pinned-node0  49 870 ±1.7 %       0 ±0.0 %  undecided [-100 %, -100 %]: 3 runs, at least 4 needed
+        unpinned      50 103 ±0.4 %  50 598 ±1.2 %  undecided [-0.8 %, +2.2 %]: 3 runs, at least 4 needed
         mean ±CoV; [interval of the change at 95 %]; changes below 5 % do not matter, Benjamini-Hochberg
           over 2 rows
 
         gates
         result     metric            rule                cell                because
         pass       numa_pte_updates  must_be: 0          all · pinned-node0  it holds in all 3 runs
-        undecided  numa_pte_updates  max_regression: 5%  all · pinned-node0  -100.0 % for the worse, but up
-                                                                             to -100.0 % cannot be ruled out
+        undecided  numa_pte_updates  max_regression: 5%  all · pinned-node0  3 runs, at least 4 needed
         FAIL       numa_pte_updates  must_be: 0          all · unpinned      run 3 yielded 49920
-        undecided  numa_pte_updates  max_regression: 5%  all · unpinned      +1.0 % for the worse, but up to
-                                                                             +2.2 % cannot be ruled out
+        undecided  numa_pte_updates  max_regression: 5%  all · unpinned      3 runs, at least 4 needed
         ");
     }
 

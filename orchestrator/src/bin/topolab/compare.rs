@@ -70,16 +70,22 @@ fn axis_value(text: &str) -> Result<(String, String), String> {
 /// # Errors
 /// A folder cannot be read, or nothing in it can be compared.
 pub fn run(args: &CompareArgs, terminal: &Terminal) -> Result<ExitCode, Failure> {
-    let older = args.baseline.as_deref().or(args.newer.is_some().then_some(&args.results));
+    let older = args
+        .baseline
+        .as_deref()
+        .or(args.newer.is_some().then_some(&args.results));
     let newer = args.newer.as_deref().unwrap_or(&args.results);
     let older = older.map(load).transpose()?;
     let newer = load(newer)?;
     let mut spec = newer.meta.experiment.compare.clone();
     if !args.base.is_empty() {
         let base = args.base.iter().cloned();
-        spec.baseline = base.map(|(axis, value)| (axis, At::nowhere(value))).collect();
+        spec.baseline = base
+            .map(|(axis, value)| (axis, At::nowhere(value)))
+            .collect();
     }
-    spec.allow_differences.extend(args.allow_difference.iter().cloned().map(At::nowhere));
+    spec.allow_differences
+        .extend(args.allow_difference.iter().cloned().map(At::nowhere));
     let comparison = compared(older.as_ref(), &newer, &spec, &args.metric)?;
     match if args.json { Format::Json } else { args.format } {
         Format::Text => terminal.answer(report::text::render(&comparison, width(args.width))),
@@ -107,13 +113,22 @@ pub fn compared(
     } else {
         metrics
     };
-    let request = Request { experiment: &newer.meta.experiment.name, spec, metrics, looks: 0 };
+    let request = Request {
+        experiment: &newer.meta.experiment.name,
+        spec,
+        metrics,
+        looks: 0,
+    };
     let name = |results: &Results| folder_name(&results.path);
     let newer_name = name(newer);
     let comparison = match older {
         Some(older) => {
             let older_name = name(older);
-            compare::between(source(older, &older_name), source(newer, &newer_name), request)
+            compare::between(
+                source(older, &older_name),
+                source(newer, &newer_name),
+                request,
+            )
         }
         None => compare::within(source(newer, &newer_name), request),
     };
@@ -131,7 +146,10 @@ fn source<'a>(results: &'a Results, name: &'a str) -> Source<'a> {
 
 fn folder_name(path: &Path) -> String {
     let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+    path.file_name()
+        .unwrap_or(path.as_os_str())
+        .to_string_lossy()
+        .into_owned()
 }
 
 /// Reads a results folder.

@@ -2,6 +2,7 @@
 //! people. One file per verb.
 
 mod cli;
+mod compare;
 mod failure;
 mod folders;
 mod terminal;

@@ -1,0 +1,159 @@
+//! `topolab compare` as people and scripts use it.
+
+mod synthetic;
+
+use std::{
+    path::Path,
+    process::{Command, Output},
+};
+
+use synthetic::numa_scan;
+
+fn topolab(folder: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_topolab"))
+        .args(args)
+        .current_dir(folder)
+        .env_clear()
+        .output()
+        .unwrap()
+}
+
+fn answer(output: &Output) -> String {
+    assert!(
+        output.stderr.is_empty(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+#[test]
+fn the_table_of_the_main_job() {
+    let folder = tempfile::tempdir().unwrap();
+    numa_scan(1).write(&folder.path().join("tonight"));
+    let output = topolab(folder.path(), &["compare", "tonight"]);
+    assert_eq!(output.status.code(), Some(0));
+    insta::assert_snapshot!(answer(&output), @"
+    numa-scan: kernel linux-6.12+numa-scan-skip@all, topology dual-node-4, workload scan, baseline
+      linux-6.12@base
+
+    numa_pte_updates per run (count, lower is better), 6 runs, interleaved
+    settings               base            all  verdict
+    pinned-node0  49 532 ±2.6 %       0 ±0.0 %  better [-100 %, -100 %]
+    unpinned      49 592 ±2.2 %  49 935 ±4.2 %  undecided [-3.8 %, +5.2 %]: noise ±4.5 % hides 5 %,
+                                                ≈15 more runs
+    mean ±CoV; [interval of the change at 95 %]; changes below 5 % do not matter, Benjamini-Hochberg
+      over 2 rows
+
+    passes mean per run (rate, passes/s, higher is better), 6 runs, interleaved
+    settings                 base             all  verdict
+    pinned-node0  12.02 ±10.3 % ~  12.39 ±8.9 % ~  not judged ~
+    unpinned      12.30 ±14.9 % ~  11.73 ±5.6 % ~  not judged ~
+    ~ the bench cannot carry timing (accelerator tcg): shown, never judged
+
+    gates
+    result  metric            rule        cell  because
+    pass    numa_pte_updates  must_be: 0  all   it holds in all 6 runs
+    ");
+}
+
+#[test]
+fn a_broken_gate_is_exit_code_1() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut campaign = numa_scan(1);
+    for record in &mut campaign.records {
+        record.samples[0].value += 1.0;
+    }
+    campaign.write(&folder.path().join("tonight"));
+    let output = topolab(folder.path(), &["compare", "tonight", "--width", "80"]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = answer(&output);
+    assert!(text.contains("FAIL"), "{text}");
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 80),
+        "{text}"
+    );
+}
+
+#[test]
+fn two_nights_are_compared_and_a_changed_bench_is_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    numa_scan(1).write(&folder.path().join("last"));
+    let mut tonight = numa_scan(2);
+    for record in &mut tonight.records {
+        record.environment.qemu = "8.2.1".into();
+        if record.cell.settings == "unpinned" {
+            record.samples[0].value *= 1.3;
+        }
+    }
+    tonight.write(&folder.path().join("tonight"));
+    let output = topolab(
+        folder.path(),
+        &["compare", "last", "tonight", "-m", "numa_pte_updates"],
+    );
+    insta::assert_snapshot!(answer(&output), @"
+    numa-scan: tonight against last, topology dual-node-4, workload scan
+
+    compared runs differ in more than the experiment varies:
+      qemu: 7.2.22 → 8.2.1, 4 comparisons
+
+    numa_pte_updates per run (count, lower is better), 6 runs
+    kernel  settings               last        tonight  verdict
+    base    pinned-node0  49 532 ±2.6 %  49 486 ±3.6 %  same [-4.0 %, +4.1 %] within ±5 %
+    all     pinned-node0       0 ±0.0 %       0 ±0.0 %  same
+    base    unpinned      49 592 ±2.2 %  65 006 ±2.4 %  worse [+27.6 %, +35.3 %]
+    all     unpinned      49 935 ±4.2 %  66 164 ±3.3 %  worse [+26.5 %, +39.3 %]
+    mean ±CoV; [interval of the change at 95 %]; changes below 5 % do not matter, Benjamini-Hochberg
+      over 4 rows
+
+    gates
+    result  metric            rule        cell  because
+    pass    numa_pte_updates  must_be: 0  all   it holds in all 6 runs
+    ");
+    let same = topolab(
+        folder.path(),
+        &[
+            "compare",
+            "tonight",
+            "--baseline",
+            "last",
+            "-m",
+            "numa_pte_updates",
+        ],
+    );
+    assert_eq!(same.stdout, output.stdout);
+}
+
+#[test]
+fn other_shapes_hold_the_same_comparison() {
+    let folder = tempfile::tempdir().unwrap();
+    numa_scan(1).write(&folder.path().join("r"));
+    let json = answer(&topolab(folder.path(), &["compare", "r", "--json"]));
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["tables"][0]["rows"][0]["verdict"]["class"], "better");
+    let csv = answer(&topolab(
+        folder.path(),
+        &["compare", "r", "--format", "csv"],
+    ));
+    assert_eq!(csv.lines().count(), 5);
+    let markdown = answer(&topolab(
+        folder.path(),
+        &["compare", "r", "--format", "markdown"],
+    ));
+    assert!(markdown.contains("| pinned-node0 |"), "{markdown}");
+}
+
+#[test]
+fn what_cannot_be_compared_is_told_with_a_way_out() {
+    let folder = tempfile::tempdir().unwrap();
+    numa_scan(1).write(&folder.path().join("r"));
+    let output = topolab(
+        folder.path(),
+        &["compare", "r", "--base", "kernels=linux-6.13@base"],
+    );
+    assert_eq!(output.status.code(), Some(2));
+    insta::assert_snapshot!(String::from_utf8_lossy(&output.stderr), @"error: no cell has kernels = `linux-6.13@base`, the baseline; there are: linux-6.12@base, linux-6.12+numa-scan-skip@all");
+    let output = topolab(folder.path(), &["compare", "nowhere"]);
+    assert_eq!(output.status.code(), Some(2));
+    insta::assert_snapshot!(String::from_utf8_lossy(&output.stderr), @"error: nowhere: not a results folder (there is no campaign.json)");
+}
