@@ -9,12 +9,15 @@
 pub mod compare;
 pub mod document;
 pub mod event;
+pub mod guest;
+pub mod host;
 pub mod image;
 pub mod kernel;
 pub mod outcome;
 pub mod plan;
 pub mod qemu;
 pub mod report;
+pub mod run;
 pub mod stats;
 pub mod store;
 pub mod topology;

@@ -19,3 +19,7 @@ pub const PROTOCOL_VERSION: u16 = 1;
 /// Name of the virtio-serial port the agent looks for below
 /// `/sys/class/virtio-ports/*/name`.
 pub const PORT_NAME: &str = "org.topolab.agent.0";
+
+/// Bytes of standard input the host may send ahead of
+/// [`message::AgentMessage::StdinTaken`]. The agent buffers no more than this.
+pub const STDIN_WINDOW: u64 = 1 << 20;

@@ -45,12 +45,16 @@ pub enum HostMessage {
         /// Bytes that follow.
         size: u64,
     },
-    /// Writes settings, reads each back, remembers what was there.
+    /// Writes settings, reads each back, remembers what was there. A setting
+    /// that cannot be put in place is answered by [`AgentMessage::NotTestable`]
+    /// after those before it were undone.
     Apply {
         /// What to write.
         settings: Settings,
     },
-    /// Runs a workload.
+    /// Runs a workload. The standard input of a `command` stays open until
+    /// [`HostMessage::CloseStdin`]. A second start while one runs is answered
+    /// by [`AgentMessage::Failed`].
     Start {
         /// Echoed in [`AgentMessage::Exit`].
         run: String,
@@ -78,7 +82,8 @@ pub enum HostMessage {
         /// Signal number.
         signal: i32,
     },
-    /// Asks for a file; answered by [`AgentMessage::File`].
+    /// Asks for a file; answered by [`AgentMessage::File`], or by
+    /// [`AgentMessage::Failed`] when it cannot be read.
     Get {
         /// Absolute path in the guest.
         path: String,
@@ -89,7 +94,7 @@ pub enum HostMessage {
     Observe,
     /// Restores what [`HostMessage::Apply`] changed.
     Undo,
-    /// Syncs and powers off.
+    /// Ends what runs, syncs and powers off.
     PowerOff,
 }
 
@@ -149,6 +154,12 @@ pub enum AgentMessage {
         name: String,
         /// Its content.
         text: String,
+    },
+    /// The running command has read this many bytes of its standard input in
+    /// total. The host keeps at most [`crate::STDIN_WINDOW`] bytes in flight.
+    StdinTaken {
+        /// Bytes read so far.
+        bytes: u64,
     },
     /// The workload ended. Without this message a run has no result.
     Exit {

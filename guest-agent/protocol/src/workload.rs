@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Workload {
-    /// One task touches memory under NUMA balancing.
+    /// Threads touch memory under NUMA balancing.
     NumaScan(NumaScan),
     /// A program of the user.
     Command(Command),
@@ -52,6 +52,36 @@ impl Default for NumaScan {
     }
 }
 
+impl NumaScan {
+    /// `memory` in bytes; `None` when it is no size.
+    pub fn memory_bytes(&self) -> Option<u64> {
+        parse_size(&self.memory)
+    }
+}
+
+/// Bytes of a size such as `4096`, `256M` or `1G` (powers of 1024); `None`
+/// when the text is no whole number with at most one of the suffixes K, M, G, T,
+/// or over 64 bits.
+pub fn parse_size(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let shift = match text.chars().last()?.to_ascii_uppercase() {
+        'K' => 10,
+        'M' => 20,
+        'G' => 30,
+        'T' => 40,
+        _ => 0,
+    };
+    let digits = if shift == 0 {
+        text
+    } else {
+        &text[..text.len() - 1]
+    };
+    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
 /// Parameters of `command`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default)]
@@ -78,4 +108,19 @@ pub struct Command {
 pub struct Monitors {
     /// Deltas of these `/proc/vmstat` counters, as count metrics.
     pub vmstat: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_powers_of_1024() {
+        assert_eq!(parse_size("4096"), Some(4096));
+        assert_eq!(parse_size("256M"), Some(256 << 20));
+        assert_eq!(parse_size("1g"), Some(1 << 30));
+        for bad in ["", "M", "-1", "1.5G", "1GiB", "+3", "99999999999T", "é"] {
+            assert_eq!(parse_size(bad), None, "{bad}");
+        }
+    }
 }

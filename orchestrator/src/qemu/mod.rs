@@ -3,6 +3,7 @@
 pub mod acpi;
 pub mod args;
 pub mod process;
+pub mod qmp;
 
 #[cfg(test)]
 mod tests;

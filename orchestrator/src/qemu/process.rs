@@ -4,7 +4,7 @@
 use std::{
     fs, io,
     os::{
-        fd::OwnedFd,
+        fd::{AsRawFd, OwnedFd, RawFd},
         unix::process::{CommandExt, ExitStatusExt},
     },
     path::{Path, PathBuf},
@@ -22,8 +22,44 @@ pub struct Launch {
     pub program: PathBuf,
     /// Its arguments.
     pub args: Vec<String>,
-    /// Its working folder; relative names of sockets in `args` lie here.
+    /// Its working folder; relative names in `args` lie here.
     pub folder: PathBuf,
+}
+
+/// A pair of connected sockets: ours, and QEMU's end that is passed to it as an
+/// open file (`-chardev socket,fd=N`).
+///
+/// Nothing lies in the file system: no path is too long, nobody else can
+/// connect, QEMU cannot be late to listen, and nothing is left behind when we
+/// are killed.
+#[derive(Debug)]
+pub struct Channel {
+    /// Our end.
+    pub ours: tokio::net::UnixStream,
+    /// QEMU's end. Its number is what `fd=` names.
+    pub theirs: OwnedFd,
+}
+
+impl Channel {
+    /// Opens a pair whose other end has at least the number `number`; fixed
+    /// numbers make arguments of different runs comparable. Must be called
+    /// within a tokio runtime.
+    ///
+    /// # Errors
+    /// When no more files may be opened.
+    pub fn open(number: i32) -> io::Result<Self> {
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        Ok(Self {
+            ours: tokio::net::UnixStream::from_std(ours)?,
+            theirs: rustix::io::fcntl_dupfd_cloexec(&theirs, number)?,
+        })
+    }
+
+    /// The number of QEMU's end.
+    pub fn number(&self) -> i32 {
+        self.theirs.as_raw_fd()
+    }
 }
 
 /// Why QEMU did not start.
@@ -84,8 +120,9 @@ pub struct Qemu {
 }
 
 impl Qemu {
-    /// Starts QEMU. Its standard output and error arrive on the returned pipe.
-    /// Must be called within a tokio runtime.
+    /// Starts QEMU, which inherits `files` under the numbers they have here. Its
+    /// standard output and error arrive on the returned pipe. Must be called
+    /// within a tokio runtime.
     ///
     /// The process gets a group of its own, so that Ctrl-C reaches only us, and
     /// dies with us: `PR_SET_PDEATHSIG` (prctl(2)) sends SIGKILL when the
@@ -93,7 +130,10 @@ impl Qemu {
     ///
     /// # Errors
     /// When the program is missing or the system refuses.
-    pub async fn start(launch: &Launch) -> Result<(Self, pipe::Receiver), LaunchError> {
+    pub async fn start(
+        launch: &Launch,
+        files: Vec<OwnedFd>,
+    ) -> Result<(Self, pipe::Receiver), LaunchError> {
         let failed = |source: io::Error| LaunchError::Start {
             program: launch.program.clone(),
             source,
@@ -102,12 +142,12 @@ impl Qemu {
             .map_err(|e| failed(e.into()))?;
         rustix::io::ioctl_fionbio(&ours, true).map_err(|e| failed(e.into()))?;
         let output = pipe::Receiver::from_owned_fd(ours).map_err(failed)?;
-        let command = command(launch, theirs).map_err(failed)?;
+        let command = command(launch, theirs, &files).map_err(failed)?;
         let (started, start) = oneshot::channel();
         let (ended, exit) = oneshot::channel();
         std::thread::Builder::new()
             .name("qemu".into())
-            .spawn(move || keep(command, started, ended))
+            .spawn(move || keep(command, files, started, ended))
             .map_err(failed)?;
         let (pid, handle) = start
             .await
@@ -176,7 +216,8 @@ impl Drop for Qemu {
     }
 }
 
-fn command(launch: &Launch, output: OwnedFd) -> io::Result<Command> {
+fn command(launch: &Launch, output: OwnedFd, files: &[OwnedFd]) -> io::Result<Command> {
+    let inherited: Vec<RawFd> = files.iter().map(AsRawFd::as_raw_fd).collect();
     let mut command = Command::new(&launch.program);
     command
         .args(&launch.args)
@@ -197,6 +238,11 @@ fn command(launch: &Launch, output: OwnedFd) -> io::Result<Command> {
             if libc::getppid() != parent {
                 return Err(io::Error::from_raw_os_error(libc::ESRCH));
             }
+            for &file in &inherited {
+                if libc::fcntl(file, libc::F_SETFD, 0) != 0 {
+                    return Err(io::Error::last_os_error());
+                }
+            }
             Ok(())
         });
     }
@@ -206,6 +252,7 @@ fn command(launch: &Launch, output: OwnedFd) -> io::Result<Command> {
 /// Body of the thread: starts the process, tells its number, waits for it.
 fn keep(
     mut command: Command,
+    files: Vec<OwnedFd>,
     started: oneshot::Sender<io::Result<(u32, OwnedFd)>>,
     ended: oneshot::Sender<QemuExit>,
 ) {
@@ -216,8 +263,9 @@ fn keep(
             return;
         }
     };
-    // Our copies of its output go, so that the pipe ends when QEMU does.
+    // Our copies go, so that the pipe and the sockets end when QEMU does.
     drop(command);
+    drop(files);
     let pid = child.id();
     let number = i32::try_from(pid).ok().and_then(Pid::from_raw);
     let handle = number
@@ -274,9 +322,10 @@ mod tests {
 
     #[tokio::test]
     async fn output_and_exit_code_arrive() {
-        let (mut qemu, mut output) = Qemu::start(&shell("echo out; echo err >&2; exit 3"))
-            .await
-            .unwrap();
+        let (mut qemu, mut output) =
+            Qemu::start(&shell("echo out; echo err >&2; exit 3"), Vec::new())
+                .await
+                .unwrap();
         let mut text = String::new();
         output.read_to_string(&mut text).await.unwrap();
         assert_eq!(text, "out\nerr\n");
@@ -286,7 +335,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_process_of_its_own_group_can_be_killed() {
-        let (mut qemu, _output) = Qemu::start(&shell("exec sleep 1000")).await.unwrap();
+        let (mut qemu, _output) = Qemu::start(&shell("exec sleep 1000"), Vec::new())
+            .await
+            .unwrap();
         let stat = fs::read_to_string(format!("/proc/{}/stat", qemu.pid())).unwrap();
         let fields: Vec<&str> = stat
             .rsplit(')')
@@ -303,7 +354,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_dropped_one_is_killed() {
-        let (qemu, mut output) = Qemu::start(&shell("exec sleep 1000")).await.unwrap();
+        let (qemu, mut output) = Qemu::start(&shell("exec sleep 1000"), Vec::new())
+            .await
+            .unwrap();
         drop(qemu);
         let mut rest = Vec::new();
         output.read_to_end(&mut rest).await.unwrap();
@@ -313,7 +366,7 @@ mod tests {
     async fn a_missing_program_is_named() {
         let mut launch = shell("");
         launch.program = "/nowhere/qemu-system-x86_64".into();
-        let error = Qemu::start(&launch).await.unwrap_err();
+        let error = Qemu::start(&launch, Vec::new()).await.unwrap_err();
         assert_eq!(
             error.to_string(),
             "there is no program `/nowhere/qemu-system-x86_64`"

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::args::{Accel, BOOT_WORDS, Bench, Capabilities, Devices, TcgThread, build};
+use super::args::{Accel, BOOT_WORDS, Bench, Capabilities, Chardev, Devices, TcgThread, build};
 use crate::topology::Topology;
 
 fn command(topology: &Topology) -> String {
@@ -18,9 +18,9 @@ fn command(topology: &Topology) -> String {
         kernel: "/cache/bzImage".into(),
         initrd: Some("/cache/initramfs".into()),
         append: format!("{} {}", BOOT_WORDS, topology.cmdline),
-        qmp: "/run/qmp".into(),
-        agent: "/run/agent".into(),
-        console: "/run/console".into(),
+        control: Chardev::Inherited(100),
+        agent: Chardev::Inherited(101),
+        console: Chardev::Inherited(102),
         ..Devices::default()
     };
     let mut lines = String::new();

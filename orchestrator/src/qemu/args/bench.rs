@@ -14,6 +14,21 @@ pub enum Accel {
     },
 }
 
+impl std::fmt::Display for Accel {
+    /// As in `-accel`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Kvm => "kvm",
+            Self::Tcg {
+                thread: TcgThread::Single,
+            } => "tcg,thread=single",
+            Self::Tcg {
+                thread: TcgThread::Multi,
+            } => "tcg,thread=multi",
+        })
+    }
+}
+
 /// Threads of the emulator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TcgThread {

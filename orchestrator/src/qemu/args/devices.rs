@@ -2,6 +2,35 @@
 
 use super::{Args, Value};
 
+/// The host's side of a character device.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Chardev {
+    /// Nobody listens.
+    #[default]
+    Null,
+    /// A connected socket that QEMU inherits under this number.
+    Inherited(i32),
+    /// A Unix socket QEMU listens on, without waiting for anyone.
+    Socket(String),
+    /// QEMU's own terminal.
+    Terminal,
+}
+
+impl Chardev {
+    fn argument(&self, id: &str) -> Value {
+        match self {
+            Self::Null => Value::new("null").set("id", id),
+            Self::Inherited(number) => Value::new("socket").set("id", id).set("fd", number),
+            Self::Socket(path) => Value::new("socket")
+                .set("id", id)
+                .set("path", path)
+                .set("server", "on")
+                .set("wait", "off"),
+            Self::Terminal => Value::new("stdio").set("id", id).set("signal", "off"),
+        }
+    }
+}
+
 /// What a run brings. Paths are UTF-8; commas in them are fine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Devices {
@@ -11,12 +40,12 @@ pub struct Devices {
     pub initrd: Option<String>,
     /// Kernel command line, whole; begins with [`super::BOOT_WORDS`].
     pub append: String,
-    /// Unix socket QEMU listens on for QMP.
-    pub qmp: String,
-    /// Unix socket QEMU listens on for the agent's port.
-    pub agent: String,
-    /// File the console is written to, raw.
-    pub console: String,
+    /// QMP.
+    pub control: Chardev,
+    /// The agent's port.
+    pub agent: Chardev,
+    /// The serial console.
+    pub console: Chardev,
     /// Extra ACPI tables.
     pub acpi_tables: Vec<String>,
     /// Where a saved guest comes from (QEMU's `-incoming`), such as `unix:PATH`.
@@ -36,16 +65,15 @@ pub(super) fn add(args: &mut Args, devices: &Devices) {
     if let Some(incoming) = &devices.incoming {
         args.add("-incoming", incoming.clone());
     }
-    let console = Value::new("file")
-        .set("id", "console")
-        .set("path", &devices.console);
-    args.add("-chardev", console);
+    args.add("-chardev", devices.console.argument("console"));
     args.add("-serial", "chardev:console");
-    args.add("-chardev", socket("qmp", &devices.qmp));
-    args.add("-mon", "chardev=qmp,mode=control");
-    args.add("-chardev", socket("agent", &devices.agent));
+    args.add("-chardev", devices.control.argument("control"));
+    args.add("-mon", "chardev=control,mode=control");
+    args.add("-chardev", devices.agent.argument("agent"));
     args.add("-device", "virtio-serial-pci,id=serial");
     let port = Value::new("virtserialport")
+        // Ports without an id send no events when they are opened and closed.
+        .set("id", "port")
         .set("bus", "serial.0")
         .set("chardev", "agent")
         .set("name", topolab_protocol::PORT_NAME);
@@ -53,13 +81,4 @@ pub(super) fn add(args: &mut Args, devices: &Devices) {
     // Tells QMP of a panic at once; the console may still be printing it.
     args.add("-device", "pvpanic-pci");
     args.add("-rtc", "base=utc");
-}
-
-/// A socket that QEMU listens on without waiting for anyone.
-fn socket(id: &str, path: &str) -> Value {
-    Value::new("socket")
-        .set("id", id)
-        .set("path", path)
-        .set("server", "on")
-        .set("wait", "off")
 }

@@ -1,6 +1,6 @@
 //! The machine, its accelerator and its processors.
 
-use super::{Accel, Args, Bench, TcgThread, Value};
+use super::{Accel, Args, Bench, Value};
 use crate::topology::{CpuLayout, Topology};
 
 pub(super) fn add(args: &mut Args, topology: &Topology, bench: &Bench) {
@@ -27,17 +27,7 @@ pub(super) fn add(args: &mut Args, topology: &Topology, bench: &Bench) {
         .set("smbus", "off")
         .set("i8042", "off");
     args.add("-machine", machine);
-    let accel = match bench.accel {
-        Accel::Kvm => Value::new("kvm"),
-        Accel::Tcg { thread } => Value::new("tcg").set(
-            "thread",
-            match thread {
-                TcgThread::Single => "single",
-                TcgThread::Multi => "multi",
-            },
-        ),
-    };
-    args.add("-accel", accel);
+    args.add("-accel", bench.accel.to_string());
     args.add("-cpu", cpu(topology, bench));
     let CpuLayout {
         sockets,

@@ -1,0 +1,379 @@
+//! QEMU's control socket: commands with a time limit and the events that a run
+//! cares about. QEMU connects to us; the `qapi` crate speaks.
+
+use std::{io, path::Path, time::Duration};
+
+use futures_util::StreamExt;
+use qapi::{
+    Command, ExecuteError,
+    futures::{QapiService, QmpStreamTokio},
+    qmp::{self, Event, GuestPanicAction, QmpCommand, ShutdownCause},
+};
+use serde::{Deserialize, Serialize};
+use tokio::{
+    io::{ReadHalf, WriteHalf, split},
+    net::UnixStream,
+    sync::mpsc,
+    task::JoinHandle,
+};
+
+/// Longest wait for an answer. QEMU answers from its main loop, which a dump
+/// or a busy host can hold up.
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// Why a command was not carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum QmpError {
+    /// No proper greeting came.
+    #[error("QEMU's control socket does not speak QMP")]
+    Greeting(#[source] io::Error),
+    /// QEMU refused the command.
+    #[error("QEMU refuses `{command}`: {reason}")]
+    Refused {
+        /// The command.
+        command: &'static str,
+        /// QEMU's words.
+        reason: String,
+    },
+    /// The socket broke.
+    #[error("QEMU's control socket broke during `{command}`")]
+    Broken {
+        /// The command.
+        command: &'static str,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// No answer came in time.
+    #[error("QEMU did not answer `{command}` within {} s", limit.as_secs_f64())]
+    Silent {
+        /// The command.
+        command: &'static str,
+        /// How long was waited.
+        limit: Duration,
+    },
+}
+
+/// What QEMU reports by itself, as far as a run cares.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum QmpEvent {
+    /// The guest told of a panic through the pvpanic device.
+    Panicked,
+    /// QEMU is about to end.
+    Shutdown(End),
+    /// The guest was reset; comes only without `-no-reboot`.
+    Reset(End),
+    /// The virtual CPUs stand still.
+    Stopped,
+    /// The virtual CPUs run again.
+    Resumed,
+    /// A guest's watchdog device ran out.
+    Watchdog,
+    /// A memory error of the host hit the guest.
+    MemoryFailure,
+    /// A program in the guest opened a virtio-serial port.
+    PortOpened,
+    /// The port was closed in the guest.
+    PortClosed,
+    /// The socket is gone; nothing more will come.
+    Closed,
+}
+
+/// Who ended or reset the guest, and why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// It powered itself off.
+    PowerOff,
+    /// It rebooted, by request or by a triple fault.
+    Reboot,
+    /// It panicked.
+    Panic,
+    /// We, a signal or a fault of QEMU did it.
+    Host,
+}
+
+impl From<ShutdownCause> for End {
+    fn from(cause: ShutdownCause) -> Self {
+        match cause {
+            ShutdownCause::guest_shutdown => Self::PowerOff,
+            ShutdownCause::guest_reset => Self::Reboot,
+            ShutdownCause::guest_panic => Self::Panic,
+            _ => Self::Host,
+        }
+    }
+}
+
+fn interesting(event: &Event) -> Option<QmpEvent> {
+    Some(match event {
+        Event::GUEST_PANICKED { data, .. } => match data.action {
+            GuestPanicAction::pause | GuestPanicAction::poweroff | GuestPanicAction::run => {
+                QmpEvent::Panicked
+            }
+        },
+        Event::SHUTDOWN { data, .. } => QmpEvent::Shutdown(data.reason.into()),
+        Event::RESET { data, .. } => QmpEvent::Reset(data.reason.into()),
+        Event::VSERPORT_CHANGE { data, .. } if data.open => QmpEvent::PortOpened,
+        Event::VSERPORT_CHANGE { .. } => QmpEvent::PortClosed,
+        Event::STOP { .. } => QmpEvent::Stopped,
+        Event::RESUME { .. } => QmpEvent::Resumed,
+        Event::WATCHDOG { .. } => QmpEvent::Watchdog,
+        Event::MEMORY_FAILURE { .. } => QmpEvent::MemoryFailure,
+        _ => return None,
+    })
+}
+
+type Writer = QmpStreamTokio<WriteHalf<UnixStream>>;
+type Reader = QmpStreamTokio<ReadHalf<UnixStream>>;
+
+/// The control socket of one QEMU.
+pub struct Qmp {
+    service: QapiService<Writer>,
+    version: String,
+    reading: JoinHandle<()>,
+}
+
+impl std::fmt::Debug for Qmp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Qmp")
+            .field("version", &self.version)
+            .finish()
+    }
+}
+
+/// One virtual CPU and the host thread that runs it (`query-cpus-fast`).
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct VcpuThread {
+    /// Number of the virtual CPU, from 0.
+    pub cpu_index: u32,
+    /// Thread on the host.
+    pub thread_id: u32,
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct QueryCpusFast {}
+
+impl Command for QueryCpusFast {
+    const NAME: &'static str = "query-cpus-fast";
+    const ALLOW_OOB: bool = false;
+    type Ok = Vec<VcpuThread>;
+}
+impl QmpCommand for QueryCpusFast {}
+
+impl Qmp {
+    /// Greets QEMU on a socket it has connected. Events go to `events` until it
+    /// closes, [`QmpEvent::Closed`] last.
+    ///
+    /// # Errors
+    /// When no greeting comes in time or the negotiation fails.
+    pub async fn greet(
+        stream: UnixStream,
+        events: mpsc::UnboundedSender<QmpEvent>,
+    ) -> Result<Self, QmpError> {
+        let (read, write) = split(stream);
+        let greeting = async {
+            let greeted = QmpStreamTokio::open_split(read, write).await?;
+            let version = greeted.capabilities.QMP.version.clone();
+            let stream = greeted.negotiate().await?;
+            Ok::<_, io::Error>((version, stream))
+        };
+        let (version, stream) = tokio::time::timeout(ANSWER, greeting)
+            .await
+            .map_err(|_| QmpError::Silent {
+                command: "qmp_capabilities",
+                limit: ANSWER,
+            })?
+            .map_err(QmpError::Greeting)?;
+        let (service, mut incoming) = stream.into_parts();
+        let reading = tokio::spawn(async move {
+            // Polling this also delivers the answers to commands.
+            let incoming: &mut qapi::futures::QapiEvents<Reader> = &mut incoming;
+            while let Some(Ok(event)) = incoming.next().await {
+                if let Some(event) = interesting(&event) {
+                    let _ = events.send(event);
+                }
+            }
+            let _ = events.send(QmpEvent::Closed);
+        });
+        let triple = &version.qemu;
+        Ok(Self {
+            service,
+            version: format!("{}.{}.{}", triple.major, triple.minor, triple.micro),
+            reading,
+        })
+    }
+
+    /// QEMU's version, such as `7.2.22`.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    async fn execute<C: QmpCommand>(&self, command: C, limit: Duration) -> Result<C::Ok, QmpError> {
+        let answer = tokio::time::timeout(limit, self.service.execute(command)).await;
+        match answer {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(ExecuteError::Qapi(error))) => Err(QmpError::Refused {
+                command: C::NAME,
+                reason: error.desc,
+            }),
+            Ok(Err(ExecuteError::Io(source))) => Err(QmpError::Broken {
+                command: C::NAME,
+                source,
+            }),
+            Err(_) => Err(QmpError::Silent {
+                command: C::NAME,
+                limit,
+            }),
+        }
+    }
+
+    /// Asks QEMU to end.
+    ///
+    /// # Errors
+    /// When it cannot be asked.
+    pub async fn quit(&self) -> Result<(), QmpError> {
+        self.execute(qmp::quit {}, Duration::from_secs(1)).await?;
+        Ok(())
+    }
+
+    /// Lets the virtual CPUs run.
+    ///
+    /// # Errors
+    /// When QEMU refuses or does not answer.
+    pub async fn resume(&self) -> Result<(), QmpError> {
+        self.execute(qmp::cont {}, ANSWER).await?;
+        Ok(())
+    }
+
+    /// Stops the virtual CPUs.
+    ///
+    /// # Errors
+    /// When QEMU refuses or does not answer.
+    pub async fn stop(&self) -> Result<(), QmpError> {
+        self.execute(qmp::stop {}, ANSWER).await?;
+        Ok(())
+    }
+
+    /// The host threads of the virtual CPUs, in the order of their numbers.
+    ///
+    /// # Errors
+    /// When QEMU refuses or does not answer.
+    pub async fn vcpu_threads(&self) -> Result<Vec<VcpuThread>, QmpError> {
+        let mut threads = self.execute(QueryCpusFast {}, ANSWER).await?;
+        threads.sort_by_key(|thread| thread.cpu_index);
+        Ok(threads)
+    }
+
+    /// Raises a non-maskable interrupt on every virtual CPU.
+    ///
+    /// # Errors
+    /// When QEMU refuses or does not answer.
+    pub async fn inject_nmi(&self) -> Result<(), QmpError> {
+        self.execute(qmp::inject_nmi {}, ANSWER).await?;
+        Ok(())
+    }
+
+    /// A command of the human monitor and its text, such as `info registers -a`.
+    ///
+    /// # Errors
+    /// When QEMU refuses or does not answer.
+    pub async fn monitor(&self, line: &str) -> Result<String, QmpError> {
+        let command = qmp::human_monitor_command {
+            cpu_index: None,
+            command_line: line.into(),
+        };
+        self.execute(command, ANSWER).await
+    }
+
+    /// Writes the guest's memory as an ELF core file that `crash` and drgn
+    /// open. The file must lie where QEMU may write.
+    ///
+    /// # Errors
+    /// When QEMU refuses or is not done within `limit`.
+    pub async fn dump_memory(&self, file: &Path, limit: Duration) -> Result<(), QmpError> {
+        let command = qmp::dump_guest_memory {
+            paging: false,
+            protocol: format!("file:{}", file.display()),
+            detach: None,
+            begin: None,
+            length: None,
+            format: None,
+        };
+        self.execute(command, limit).await?;
+        Ok(())
+    }
+}
+
+impl Drop for Qmp {
+    fn drop(&mut self) {
+        self.reading.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::qemu::process::{Channel, Launch, Qemu, QemuExit, find_program};
+
+    /// A real QEMU without a machine.
+    async fn idle() -> (Qemu, Qmp, mpsc::UnboundedReceiver<QmpEvent>) {
+        let path = std::env::var("PATH").unwrap();
+        let channel = Channel::open(100).unwrap();
+        let chardev = format!("socket,id=control,fd={}", channel.number());
+        let args = [
+            "-M",
+            "none",
+            "-nodefaults",
+            "-display",
+            "none",
+            "-S",
+            "-chardev",
+            &chardev,
+            "-mon",
+            "chardev=control,mode=control",
+        ];
+        let launch = Launch {
+            program: find_program("qemu-system-x86_64", &path).expect("QEMU is installed"),
+            args: args.map(String::from).to_vec(),
+            folder: "/".into(),
+        };
+        let (qemu, _output) = Qemu::start(&launch, vec![channel.theirs]).await.unwrap();
+        let (sender, events) = mpsc::unbounded_channel();
+        let qmp = Qmp::greet(channel.ours, sender).await.unwrap();
+        (qemu, qmp, events)
+    }
+
+    #[tokio::test]
+    async fn a_real_qemu_answers_and_quits() {
+        let (mut qemu, qmp, mut events) = idle().await;
+        assert!(qmp.version().contains('.'), "{}", qmp.version());
+        assert_eq!(qmp.vcpu_threads().await.unwrap(), []);
+        assert!(
+            qmp.monitor("info status")
+                .await
+                .unwrap()
+                .contains("VM status")
+        );
+        let refused = qmp.dump_memory(Path::new("/nowhere/core"), ANSWER).await;
+        assert!(
+            matches!(refused, Err(QmpError::Refused { .. })),
+            "{refused:?}"
+        );
+        qmp.quit().await.unwrap();
+        assert_eq!(events.recv().await, Some(QmpEvent::Shutdown(End::Host)));
+        assert_eq!(events.recv().await, Some(QmpEvent::Closed));
+        assert_eq!(qemu.wait().await, QemuExit::Code(0));
+    }
+
+    #[tokio::test]
+    async fn a_socket_that_says_something_else_is_refused() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (sender, _events) = mpsc::unbounded_channel();
+        let mut theirs = theirs;
+        tokio::io::AsyncWriteExt::write_all(&mut theirs, b"{\"hello\": 1}\n")
+            .await
+            .unwrap();
+        let error = Qmp::greet(ours, sender).await.unwrap_err();
+        assert!(matches!(error, QmpError::Greeting(_)), "{error}");
+    }
+}

@@ -1,0 +1,514 @@
+//! The host's half of the conversation with the agent, without any socket:
+//! what was heard goes in, what to do comes out.
+
+use std::collections::BTreeMap;
+
+use topolab_protocol::{
+    PROTOCOL_VERSION,
+    message::{AgentMessage, ExitStatus, HostMessage},
+    observed::Observed,
+    sample::Sample,
+    settings::{SettingRecord, Settings},
+    workload::{Monitors, Workload},
+};
+
+use super::event::RunEvent;
+use crate::outcome::Outcome;
+
+/// Samples kept of one run. More is no measurement but a runaway agent.
+pub const SAMPLES: usize = 1_000_000;
+/// Evidence kept of one run, bytes.
+pub const EVIDENCE: usize = 32 << 20;
+/// Notes kept of one run.
+pub const NOTES: usize = 500;
+
+/// What is asked of the guest.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// Name of the run, echoed in its exit frame.
+    pub run: String,
+    /// What is written before the workload.
+    pub settings: Settings,
+    /// What runs; nothing when the guest is only looked at.
+    pub workload: Option<Workload>,
+    /// What is watched around it.
+    pub monitors: Monitors,
+    /// Named CPU sets, cpulist syntax.
+    pub sets: BTreeMap<String, String>,
+    /// Seed for whatever the workload draws.
+    pub seed: u64,
+}
+
+/// What to do next.
+#[derive(Debug, PartialEq)]
+pub enum Step {
+    /// Send this.
+    Say(HostMessage),
+    /// Tell this.
+    Tell(RunEvent),
+    /// A phase begins.
+    Phase(String),
+    /// The guest said hello: hold what it sees against what was asked, then
+    /// call [`Dialogue::accept`].
+    Check(Box<Observed>),
+    /// The workload is about to run: measure the bench from here.
+    Begin,
+    /// Keep this text beside the samples, under a name that is safe for a file.
+    Evidence {
+        /// File name.
+        name: String,
+        /// Content.
+        text: String,
+    },
+    /// The run has its outcome; power the guest off.
+    End(Outcome),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Hello,
+    Checking,
+    Applying,
+    Running,
+    Ended,
+}
+
+/// One conversation.
+#[derive(Debug)]
+pub struct Dialogue {
+    request: Request,
+    stage: Stage,
+    samples: Vec<Sample>,
+    settings: Vec<SettingRecord>,
+    notes: Vec<String>,
+    evidence: usize,
+    exit: Option<ExitStatus>,
+    agent: String,
+}
+
+impl Dialogue {
+    /// A conversation before its first word.
+    pub fn new(request: Request) -> Self {
+        Self {
+            request,
+            stage: Stage::Hello,
+            samples: Vec::new(),
+            settings: Vec::new(),
+            notes: Vec::new(),
+            evidence: 0,
+            exit: None,
+            agent: String::new(),
+        }
+    }
+
+    /// The agent said something.
+    pub fn hear(&mut self, message: AgentMessage) -> Vec<Step> {
+        match (self.stage, message) {
+            (_, AgentMessage::Heartbeat { .. } | AgentMessage::Stored { .. }) => Vec::new(),
+            (
+                Stage::Hello,
+                AgentMessage::Hello {
+                    protocol,
+                    agent,
+                    observed,
+                    ..
+                },
+            ) => self.greeted(protocol, agent, observed),
+            // It repeats its hello until it hears the answer.
+            (_, AgentMessage::Hello { .. }) => Vec::new(),
+            (_, AgentMessage::Note { text }) => self.note(&text),
+            (_, AgentMessage::Evidence { name, text }) => self.keep(&name, text),
+            (Stage::Applying, AgentMessage::Applied { records }) => {
+                self.settings = records;
+                self.start()
+            }
+            (Stage::Applying | Stage::Running, AgentMessage::NotTestable { reason }) => {
+                self.end(Outcome::NotTestable { reason })
+            }
+            (Stage::Running, AgentMessage::Phase { name }) => vec![Step::Phase(short(&name))],
+            (Stage::Running, AgentMessage::Sample(sample)) => self.sample(sample),
+            (
+                Stage::Running,
+                AgentMessage::Exit {
+                    run,
+                    status,
+                    samples,
+                },
+            ) => self.exited(&run, status, samples),
+            (Stage::Ended, _) => Vec::new(),
+            (_, AgentMessage::Failed { request, reason }) => {
+                let reason = format!(
+                    "the agent could not {}: {}",
+                    short(&request),
+                    short(&reason)
+                );
+                self.lost(reason)
+            }
+            (
+                _,
+                AgentMessage::File { .. }
+                | AgentMessage::Observed { .. }
+                | AgentMessage::Undone { .. }
+                | AgentMessage::Bye,
+            ) => Vec::new(),
+            (stage, message) => {
+                let what = format!("{message:?}");
+                let what = what.split([' ', '(', '{']).next().unwrap_or_default();
+                self.lost(format!(
+                    "the agent said {what} at the wrong time ({stage:?})"
+                ))
+            }
+        }
+    }
+
+    fn greeted(&mut self, protocol: u16, agent: String, observed: Box<Observed>) -> Vec<Step> {
+        if protocol != PROTOCOL_VERSION {
+            return self.lost(format!(
+                "the agent speaks protocol {protocol}, this topolab speaks {PROTOCOL_VERSION}; \
+                 rebuild the image with this topolab"
+            ));
+        }
+        self.agent = agent;
+        self.stage = Stage::Checking;
+        vec![Step::Check(observed)]
+    }
+
+    /// The guest is what was asked: go on.
+    pub fn accept(&mut self, now_ns: u64, entropy: String) -> Vec<Step> {
+        let welcome = Step::Say(HostMessage::Welcome {
+            protocol: PROTOCOL_VERSION,
+            now_ns,
+            entropy,
+        });
+        let mut steps = vec![welcome, Step::Phase("prepare".into())];
+        if self.request.settings == Settings::default() {
+            steps.extend(self.start());
+        } else {
+            self.stage = Stage::Applying;
+            steps.push(Step::Say(HostMessage::Apply {
+                settings: self.request.settings.clone(),
+            }));
+        }
+        steps
+    }
+
+    fn start(&mut self) -> Vec<Step> {
+        let Some(workload) = self.request.workload.clone() else {
+            return self.end(Outcome::Completed);
+        };
+        self.stage = Stage::Running;
+        let phase = workload.name().to_string();
+        let start = HostMessage::Start {
+            run: self.request.run.clone(),
+            workload,
+            monitors: self.request.monitors.clone(),
+            sets: self.request.sets.clone(),
+            seed: self.request.seed,
+        };
+        vec![Step::Phase(phase), Step::Begin, Step::Say(start)]
+    }
+
+    fn sample(&mut self, sample: Sample) -> Vec<Step> {
+        if self.samples.len() == SAMPLES {
+            return self.lost(format!("the agent sent more than {SAMPLES} samples"));
+        }
+        if !sample.value.is_finite() {
+            let metric = short(&sample.metric);
+            return self.lost(format!("the agent sent {metric} = {}", sample.value));
+        }
+        self.samples.push(sample.clone());
+        vec![Step::Tell(RunEvent::Sample(sample))]
+    }
+
+    fn note(&mut self, text: &str) -> Vec<Step> {
+        if self.notes.len() >= NOTES {
+            return Vec::new();
+        }
+        let text = super::console::clean(text.as_bytes());
+        self.notes.push(text.clone());
+        vec![Step::Tell(RunEvent::Note(text))]
+    }
+
+    fn keep(&mut self, name: &str, text: String) -> Vec<Step> {
+        self.evidence += text.len();
+        if self.evidence > EVIDENCE {
+            return self.note("more evidence than is kept; the rest was dropped");
+        }
+        let name = file_name(name);
+        vec![Step::Evidence { name, text }]
+    }
+
+    fn exited(&mut self, run: &str, status: ExitStatus, samples: u64) -> Vec<Step> {
+        if run != self.request.run {
+            return self.lost(format!(
+                "the agent ended run `{}`, asked was `{}`",
+                short(run),
+                self.request.run
+            ));
+        }
+        if samples != self.samples.len() as u64 {
+            return self.lost(format!(
+                "the agent sent {samples} samples, {} arrived",
+                self.samples.len()
+            ));
+        }
+        let outcome = match &status {
+            ExitStatus::Exited { code: 0 } => Outcome::Completed,
+            ExitStatus::Exited { code } => Outcome::WorkloadFailed {
+                reason: format!("exit code {code}"),
+            },
+            ExitStatus::Signalled { signal } => Outcome::WorkloadFailed {
+                reason: format!("killed by signal {signal}"),
+            },
+            ExitStatus::Failed { reason } => Outcome::WorkloadFailed {
+                reason: short(reason),
+            },
+        };
+        self.exit = Some(status);
+        self.end(outcome)
+    }
+
+    fn lost(&mut self, reason: String) -> Vec<Step> {
+        self.end(Outcome::LabFailed {
+            part: "agent".into(),
+            reason,
+        })
+    }
+
+    fn end(&mut self, outcome: Outcome) -> Vec<Step> {
+        self.stage = Stage::Ended;
+        vec![Step::End(outcome)]
+    }
+
+    /// Whether a command reads what is typed now.
+    pub fn is_running(&self) -> bool {
+        self.stage == Stage::Running
+    }
+
+    /// How the workload ended, when it did.
+    pub fn exit(&self) -> Option<&ExitStatus> {
+        self.exit.as_ref()
+    }
+
+    /// What was measured, what was set, and remarks.
+    pub fn into_yield(self) -> (Vec<Sample>, Vec<SettingRecord>, Vec<String>) {
+        (self.samples, self.settings, self.notes)
+    }
+}
+
+/// A name that stays inside the folder it is joined to.
+fn file_name(name: &str) -> String {
+    let plain: String = name
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || "._-".contains(c) {
+                c
+            } else {
+                '_'
+            }
+        })
+        .take(100)
+        .collect();
+    match plain.trim_start_matches('.') {
+        "" => "unnamed".into(),
+        rest => rest.into(),
+    }
+}
+
+/// The guest's words, inert and not too long.
+fn short(text: &str) -> String {
+    super::console::clean(text.as_bytes())
+        .chars()
+        .take(300)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use topolab_protocol::{
+        sample::{Better, MetricKind},
+        workload::Command,
+    };
+
+    use super::*;
+
+    fn request() -> Request {
+        Request {
+            run: "r1".into(),
+            settings: Settings::default(),
+            workload: Some(Workload::Command(Command::default())),
+            monitors: Monitors::default(),
+            sets: BTreeMap::new(),
+            seed: 1,
+        }
+    }
+
+    fn hello(protocol: u16) -> AgentMessage {
+        AgentMessage::Hello {
+            protocol,
+            agent: "0".into(),
+            uptime_ms: 1,
+            observed: Box::default(),
+        }
+    }
+
+    fn sample(value: f64) -> AgentMessage {
+        AgentMessage::Sample(Sample {
+            metric: "m".into(),
+            value,
+            kind: MetricKind::Count,
+            unit: "count".into(),
+            better: Better::Lower,
+            labels: BTreeMap::new(),
+        })
+    }
+
+    fn exit(run: &str, samples: u64) -> AgentMessage {
+        AgentMessage::Exit {
+            run: run.into(),
+            status: ExitStatus::Exited { code: 0 },
+            samples,
+        }
+    }
+
+    /// A dialogue whose workload runs.
+    fn running() -> Dialogue {
+        let mut dialogue = Dialogue::new(request());
+        let steps = dialogue.hear(hello(PROTOCOL_VERSION));
+        assert_eq!(steps, [Step::Check(Box::default())]);
+        let steps = dialogue.accept(5, "00".into());
+        assert!(matches!(
+            steps[0],
+            Step::Say(HostMessage::Welcome { now_ns: 5, .. })
+        ));
+        assert_eq!(
+            steps[1..4],
+            [
+                Step::Phase("prepare".into()),
+                Step::Phase("command".into()),
+                Step::Begin
+            ]
+        );
+        assert!(matches!(steps[4], Step::Say(HostMessage::Start { .. })));
+        dialogue
+    }
+
+    fn lost(steps: &[Step]) -> &str {
+        match steps {
+            [Step::End(Outcome::LabFailed { part, reason })] if part == "agent" => reason,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_run_completes_with_its_samples() {
+        let mut dialogue = running();
+        assert_eq!(dialogue.hear(hello(PROTOCOL_VERSION)), []);
+        let steps = dialogue.hear(AgentMessage::Phase {
+            name: "measure".into(),
+        });
+        assert_eq!(steps, [Step::Phase("measure".into())]);
+        assert!(matches!(
+            dialogue.hear(sample(2.0))[..],
+            [Step::Tell(RunEvent::Sample(_))]
+        ));
+        assert_eq!(
+            dialogue.hear(exit("r1", 1)),
+            [Step::End(Outcome::Completed)]
+        );
+        assert_eq!(dialogue.hear(AgentMessage::Bye), []);
+        assert_eq!(dialogue.into_yield().0.len(), 1);
+    }
+
+    #[test]
+    fn settings_come_before_the_workload() {
+        let mut wanted = request();
+        wanted.settings.itmt = Some(true);
+        let mut dialogue = Dialogue::new(wanted);
+        dialogue.hear(hello(PROTOCOL_VERSION));
+        let steps = dialogue.accept(0, String::new());
+        assert!(matches!(
+            steps.last(),
+            Some(Step::Say(HostMessage::Apply { .. }))
+        ));
+        let steps = dialogue.hear(AgentMessage::Applied {
+            records: Vec::new(),
+        });
+        assert!(matches!(
+            steps.last(),
+            Some(Step::Say(HostMessage::Start { .. }))
+        ));
+    }
+
+    #[test]
+    fn a_guest_that_cannot_do_it_is_not_testable() {
+        let mut dialogue = running();
+        let reason = "no ITMT".to_string();
+        let steps = dialogue.hear(AgentMessage::NotTestable {
+            reason: reason.clone(),
+        });
+        assert_eq!(steps, [Step::End(Outcome::NotTestable { reason })]);
+    }
+
+    #[test]
+    fn exits_of_other_runs_lost_samples_and_early_exits_are_no_results() {
+        assert_eq!(
+            lost(&running().hear(exit("r0", 0))),
+            "the agent ended run `r0`, asked was `r1`"
+        );
+        assert_eq!(
+            lost(&running().hear(exit("r1", 3))),
+            "the agent sent 3 samples, 0 arrived"
+        );
+        let mut early = Dialogue::new(request());
+        assert_eq!(
+            lost(&early.hear(exit("r1", 0))),
+            "the agent said Exit at the wrong time (Hello)"
+        );
+        assert!(lost(&running().hear(sample(f64::NAN))).contains("NaN"));
+        assert!(lost(&Dialogue::new(request()).hear(hello(99))).contains("protocol 99"));
+    }
+
+    #[test]
+    fn nothing_after_the_end_changes_it() {
+        let mut dialogue = running();
+        dialogue.hear(exit("r1", 0));
+        assert_eq!(dialogue.hear(exit("r1", 0)), []);
+        assert_eq!(dialogue.hear(sample(1.0)), []);
+    }
+
+    #[test]
+    fn names_of_evidence_stay_in_their_folder() {
+        assert_eq!(file_name("../../etc/passwd"), "_.._etc_passwd");
+        assert_eq!(file_name("stack-1.txt"), "stack-1.txt");
+        assert_eq!(file_name(".."), "unnamed");
+        assert_eq!(file_name("a\0b\u{202e}c"), "a_b_c");
+        assert_eq!(file_name(&"x".repeat(500)).len(), 100);
+    }
+
+    #[test]
+    fn evidence_and_notes_are_bounded() {
+        let mut dialogue = running();
+        let text = "x".repeat(EVIDENCE / 2);
+        let piece = |text: &str| AgentMessage::Evidence {
+            name: "a".into(),
+            text: text.into(),
+        };
+        assert!(matches!(
+            dialogue.hear(piece(&text))[..],
+            [Step::Evidence { .. }]
+        ));
+        assert!(matches!(
+            dialogue.hear(piece(&text))[..],
+            [Step::Evidence { .. }]
+        ));
+        assert!(matches!(
+            dialogue.hear(piece("y"))[..],
+            [Step::Tell(RunEvent::Note(_))]
+        ));
+        for _ in 0..2 * NOTES {
+            dialogue.hear(AgentMessage::Note { text: "n".into() });
+        }
+        assert_eq!(dialogue.into_yield().2.len(), NOTES);
+    }
+}

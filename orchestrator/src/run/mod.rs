@@ -1,0 +1,24 @@
+//! One run: a guest from its start to its end.
+//!
+//! [`execute`] is what a campaign calls. Inside, one loop ([`engine`]) owns all
+//! state; the conversation with the agent ([`dialogue`]), the clocks
+//! ([`clocks`]), the console ([`console`], [`splat`]) and the verdict
+//! ([`judge`]) are plain values it asks.
+
+mod attend;
+mod clocks;
+mod console;
+mod dialogue;
+mod engine;
+mod event;
+mod judge;
+mod needs;
+mod splat;
+mod unit;
+
+pub use clocks::Limits;
+pub use console::clean;
+pub use engine::Session;
+pub use event::{Cancel, RunEvent, Stop, Typed};
+pub use splat::{Scanner, Splat, SplatKind};
+pub use unit::{Bench, KernelImage, RunResult, RunUnit, command_line, execute};
