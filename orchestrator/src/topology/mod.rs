@@ -8,6 +8,7 @@
 pub mod check;
 pub mod cmdline;
 mod cpulist;
+pub mod draw;
 mod layout;
 pub mod proof;
 pub mod size;

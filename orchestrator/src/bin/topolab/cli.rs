@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::{compare, extras, failure::Failure, terminal::Terminal};
+use crate::{compare, extras, failure::Failure, terminal::Terminal, topology};
 
 /// A lab for Linux scheduler, mm and cgroup patches
 ///
@@ -31,6 +31,8 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    /// Check and draw topologies, and print the QEMU command they lead to
+    Topology(topology::TopologyArgs),
     /// Compare the cells of a campaign, or two campaigns
     Compare(compare::CompareArgs),
     /// Print a shell completion script
@@ -47,6 +49,7 @@ impl Cli {
     /// Whatever the verb could not do, as it will be told.
     pub fn run(&self, terminal: &Terminal) -> Result<ExitCode, Failure> {
         match &self.verb {
+            Verb::Topology(args) => topology::run(args, terminal),
             Verb::Compare(args) => compare::run(args, terminal),
             Verb::Completions(args) => Ok(extras::completions(args, terminal)),
             Verb::Man => extras::manual(terminal),
