@@ -7,7 +7,10 @@
 
 use std::{
     collections::BTreeMap,
+    fs,
     io::{self, Write},
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    path::Path,
 };
 
 use cpio::newc;
@@ -136,6 +139,43 @@ impl Archive {
         }
     }
 
+    /// Lays the entries out below `folder`, which is there and empty. Folders
+    /// get mode 0755 whatever the caller's umask is.
+    ///
+    /// # Errors
+    /// When something cannot be made; devices need root.
+    pub fn unpack(&self, folder: &Path) -> io::Result<()> {
+        for (path, entry) in &self.entries {
+            let path = folder.join(path);
+            match entry {
+                Entry::Folder => {
+                    fs::create_dir(&path)?;
+                    fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+                }
+                Entry::File { mode, bytes } => {
+                    // Never readable by others, even for a moment: it may be a key.
+                    let mut options = fs::OpenOptions::new();
+                    let mut file = options
+                        .write(true)
+                        .create_new(true)
+                        .mode(0o600)
+                        .open(&path)?;
+                    file.write_all(bytes)?;
+                    file.set_permissions(fs::Permissions::from_mode(*mode))?;
+                }
+                Entry::Link { target } => std::os::unix::fs::symlink(target, &path)?,
+                Entry::Char { mode, major, minor } => rustix::fs::mknodat(
+                    rustix::fs::CWD,
+                    &path,
+                    rustix::fs::FileType::CharacterDevice,
+                    rustix::fs::Mode::from_raw_mode(*mode),
+                    rustix::fs::makedev(*major, *minor),
+                )?,
+            }
+        }
+        Ok(())
+    }
+
     /// Writes the archive.
     ///
     /// # Errors
@@ -228,6 +268,23 @@ mod tests {
                 ("dev/console".into(), 5, 0o020_600, text("")),
             ]
         );
+    }
+
+    #[test]
+    fn entries_become_files_below_a_folder() {
+        let mut archive = Archive::new();
+        archive.file("/etc/key", 0o600, b"secret".to_vec()).unwrap();
+        archive.link("/etc/off.service", "/dev/null").unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        archive.unpack(folder.path()).unwrap();
+        let key = folder.path().join("etc/key");
+        assert_eq!(fs::read(&key).unwrap(), b"secret");
+        assert_eq!(
+            fs::metadata(&key).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
+        let link = fs::read_link(folder.path().join("etc/off.service")).unwrap();
+        assert_eq!(link, Path::new("/dev/null"));
     }
 
     #[test]

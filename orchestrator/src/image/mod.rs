@@ -2,6 +2,7 @@
 //! experiment names, built without root and without other programs.
 
 mod archive;
+pub mod disk;
 mod libraries;
 mod modules;
 
