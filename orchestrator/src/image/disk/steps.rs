@@ -158,9 +158,9 @@ pub(super) fn make_tree(
     Err(StepError::Debootstrap {
         status,
         said: last(if complaints.is_empty() {
-            lines
+            &lines
         } else {
-            complaints
+            &complaints
         }),
         log: log.into(),
     })
@@ -273,11 +273,11 @@ pub(super) fn failed(program: &str, status: ExitStatus, text: &str) -> StepError
     StepError::Failed {
         program: program.into(),
         status,
-        said: last(text.lines().map(String::from).collect()),
+        said: last(&text.lines().map(String::from).collect::<Vec<_>>()),
     }
 }
 
-fn last(lines: Vec<String>) -> Vec<String> {
+fn last(lines: &[String]) -> Vec<String> {
     let from = lines.len().saturating_sub(TOLD);
     lines[from..].to_vec()
 }
