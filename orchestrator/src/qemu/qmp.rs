@@ -227,6 +227,14 @@ impl Qmp {
         }
     }
 
+    /// Asks something that is answered at once.
+    ///
+    /// # Errors
+    /// When QEMU refuses or does not answer.
+    pub(super) async fn ask<C: QmpCommand>(&self, question: C) -> Result<C::Ok, QmpError> {
+        self.execute(question, ANSWER).await
+    }
+
     /// Asks QEMU to end.
     ///
     /// # Errors
