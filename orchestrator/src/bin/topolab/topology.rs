@@ -12,7 +12,7 @@ use topolab::{
     document::Problems,
     qemu::{
         acpi,
-        args::{Accel, BOOT_WORDS, Bench, Capabilities, Devices, TcgThread, build},
+        args::{Accel, BOOT_WORDS, Bench, Capabilities, Chardev, Devices, TcgThread, build},
     },
     topology::{Topology, draw},
 };
@@ -231,9 +231,9 @@ fn qemu(args: &QemuArgs, terminal: &Terminal) -> Result<ExitCode, Failure> {
         kernel: args.kernel.clone(),
         initrd: args.initrd.clone(),
         append: words.join(" "),
-        qmp: "qmp.sock".into(),
-        agent: "agent.sock".into(),
-        console: "console.log".into(),
+        control: Chardev::Socket("qmp.sock".into()),
+        agent: Chardev::Socket("agent.sock".into()),
+        console: Chardev::Terminal,
         acpi_tables: table.iter().map(|_| args.acpi.clone()).collect(),
         incoming: None,
     };
