@@ -1,0 +1,22 @@
+//! Bisection of a number, an outcome or a build: over a patch series or a git
+//! history.
+//!
+//! [`Engine`] is a machine that asks and is answered; it knows candidates
+//! ([`History`]), answers ([`Observation`]) and rules ([`Rules`]), and nothing of
+//! git, builds or guests.
+
+mod ends;
+mod engine;
+mod history;
+mod noise;
+mod observation;
+mod posterior;
+mod verdict;
+
+pub use ends::{Comparison, Ends};
+pub use engine::{AnswerError, Costs, Engine, Question, Step, Tally};
+pub use history::{History, HistoryError};
+pub use noise::{Channel, Group, Noise};
+pub use observation::{Answer, Observation, Place, Rules, Sought, Worse};
+pub use posterior::Posterior;
+pub use verdict::{Suspect, Verdict};
