@@ -95,13 +95,7 @@ fn is_look(rules: &Rules, runs: usize) -> bool {
     look == runs
 }
 
-fn levels(
-    good: &[f64],
-    bad: &[f64],
-    min_effect: f64,
-    worse: Option<Worse>,
-    last: bool,
-) -> Ends {
+fn levels(good: &[f64], bad: &[f64], min_effect: f64, worse: Option<Worse>, last: bool) -> Ends {
     let (good_mean, good_var) = moments(good);
     let (bad_mean, bad_var) = moments(bad);
     let difference = bad_mean - good_mean;
@@ -145,7 +139,9 @@ fn levels(
         if wrong_way {
             return Ends::Swapped(facts);
         }
-        let spread = robust_sd(good).max(robust_sd(bad)).max(difference.abs() / 20.0);
+        let spread = robust_sd(good)
+            .max(robust_sd(bad))
+            .max(difference.abs() / 20.0);
         Ends::Differ(
             Noise::Level {
                 origin: good_mean,
@@ -315,9 +311,18 @@ mod tests {
     fn clear_levels_differ_at_the_first_look() {
         let good = [100.0, 101.0, 99.0, 100.5, 99.5];
         let bad = good.map(|v| v * 1.15);
-        assert!(matches!(compare(&level(None), &good, &bad), Ends::Differ(Noise::Level { .. }, _)));
-        assert!(matches!(compare(&level(Some(Worse::Higher)), &good, &bad), Ends::Differ(..)));
-        assert!(matches!(compare(&level(Some(Worse::Lower)), &good, &bad), Ends::Swapped(_)));
+        assert!(matches!(
+            compare(&level(None), &good, &bad),
+            Ends::Differ(Noise::Level { .. }, _)
+        ));
+        assert!(matches!(
+            compare(&level(Some(Worse::Higher)), &good, &bad),
+            Ends::Differ(..)
+        ));
+        assert!(matches!(
+            compare(&level(Some(Worse::Lower)), &good, &bad),
+            Ends::Swapped(_)
+        ));
         assert_eq!(compare(&level(None), &good, &bad[..4]), Ends::More);
     }
 
@@ -334,7 +339,9 @@ mod tests {
 
     #[test]
     fn noise_asks_for_more_and_says_how_many() {
-        let good: Vec<f64> = (0..12).map(|i| 100.0 + f64::from((i * 7) % 12) * 4.0 - 22.0).collect();
+        let good: Vec<f64> = (0..12)
+            .map(|i| 100.0 + f64::from((i * 7) % 12) * 4.0 - 22.0)
+            .collect();
         let bad: Vec<f64> = good.iter().map(|v| v + 9.0).collect();
         assert_eq!(compare(&level(None), &good[..5], &bad[..5]), Ends::More);
         let Ends::Alike(facts) = compare(&level(None), &good, &bad) else {
@@ -346,8 +353,14 @@ mod tests {
     #[test]
     fn runs_without_spread_are_judged_by_their_difference() {
         let rules = level(None);
-        assert!(matches!(compare(&rules, &[0.0; 5], &[68_000.0; 5]), Ends::Differ(..)));
-        assert!(matches!(compare(&rules, &[3.0; 5], &[3.0; 5]), Ends::Alike(_)));
+        assert!(matches!(
+            compare(&rules, &[0.0; 5], &[68_000.0; 5]),
+            Ends::Differ(..)
+        ));
+        assert!(matches!(
+            compare(&rules, &[3.0; 5], &[3.0; 5]),
+            Ends::Alike(_)
+        ));
     }
 
     #[test]
@@ -361,7 +374,8 @@ mod tests {
         for value in bad.iter_mut().take(7) {
             *value = 65_500.0;
         }
-        let Ends::Differ(Noise::Rate { threshold, below }, facts) = compare(&rules, &good, &bad) else {
+        let Ends::Differ(Noise::Rate { threshold, below }, facts) = compare(&rules, &good, &bad)
+        else {
             panic!("seven of twelve against none");
         };
         assert_eq!((threshold, below), (Some(32_750.0), false));

@@ -68,7 +68,10 @@ impl Default for Costs {
     /// A build costs as much as three runs: an incremental kernel build against a
     /// boot and a workload of ten seconds.
     fn default() -> Self {
-        Self { build: 3.0, run: 1.0 }
+        Self {
+            build: 3.0,
+            run: 1.0,
+        }
     }
 }
 
@@ -202,6 +205,7 @@ impl Engine {
                 outside(*other)?;
                 let other = self.canonical(*other);
                 if other != place {
+                    self.tallies.entry(other).or_default();
                     self.tallies.entry(place).or_default().same_as = Some(other);
                 }
             }
@@ -383,7 +387,10 @@ impl Engine {
             })
         };
         if spent_all {
-            return undecided(format!("the allowed {} runs are spent", self.rules.max_runs));
+            return undecided(format!(
+                "the allowed {} runs are spent",
+                self.rules.max_runs
+            ));
         }
         match self.most_telling(&posterior, &channel, &testable, costs) {
             Some((place, information)) => ask(place, information),
@@ -456,12 +463,20 @@ impl Engine {
         let mut distance = vec![usize::MAX; n];
         let mut since = usize::MAX;
         for at in 0..n {
-            since = if testable[at] { since.saturating_add(1) } else { 0 };
+            since = if testable[at] {
+                since.saturating_add(1)
+            } else {
+                0
+            };
             distance[at] = since;
         }
         since = usize::MAX;
         for at in (0..n).rev() {
-            since = if testable[at] { since.saturating_add(1) } else { 0 };
+            since = if testable[at] {
+                since.saturating_add(1)
+            } else {
+                0
+            };
             distance[at] = distance[at].min(since);
         }
         distance
@@ -499,7 +514,7 @@ impl Engine {
             if let Some(other) = tally.same_as {
                 same.push(Same {
                     one: &held[place],
-                    other: held.get(&other).unwrap_or(&held[place]),
+                    other: &held[&other],
                 });
                 continue;
             }

@@ -227,7 +227,14 @@ mod tests {
     /// a ─ b ─ c ─ m ─ z
     ///  └─ s ─────┘
     fn forked() -> History {
-        let rows = [("a", ""), ("b", "a"), ("c", "b"), ("s", "a"), ("m", "c s"), ("z", "m")];
+        let rows = [
+            ("a", ""),
+            ("b", "a"),
+            ("c", "b"),
+            ("s", "a"),
+            ("m", "c s"),
+            ("z", "m"),
+        ];
         History::with_parents(
             rows.map(|(id, parents)| {
                 let parents = parents.split_whitespace().map(str::to_owned).collect();
@@ -253,7 +260,12 @@ mod tests {
         let weights = [0.1, 0.2, 0.05, 0.3, 0.15, 0.2];
         for (at, sum) in history.held_weight(&weights).into_iter().enumerate() {
             let held = history.ancestors(&[as_index(at)]);
-            let expected: f64 = weights.iter().zip(held).filter(|(_, h)| *h).map(|(w, _)| w).sum();
+            let expected: f64 = weights
+                .iter()
+                .zip(held)
+                .filter(|(_, h)| *h)
+                .map(|(w, _)| w)
+                .sum();
             assert!((sum - expected).abs() < 1e-12);
         }
     }

@@ -11,6 +11,7 @@ mod history;
 mod noise;
 mod observation;
 mod posterior;
+pub mod simulate;
 mod verdict;
 
 pub use ends::{Comparison, Ends};

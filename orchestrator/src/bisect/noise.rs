@@ -231,14 +231,16 @@ mod tests {
     };
 
     fn groups(noise: &Noise, good: &[f64], bad: &[f64]) -> (Group, Group) {
-        let numbers = |values: &[f64]| -> Vec<f64> { values.iter().map(|v| noise.number(*v)).collect() };
+        let numbers =
+            |values: &[f64]| -> Vec<f64> { values.iter().map(|v| noise.number(*v)).collect() };
         (Group::of(&numbers(good)), Group::of(&numbers(bad)))
     }
 
     #[test]
     fn the_right_split_has_more_evidence() {
         let (good, bad) = groups(&LEVEL, &[99.0, 101.0, 100.0, 98.0], &[115.0, 117.0, 114.0]);
-        let (mixed_good, mixed_bad) = groups(&LEVEL, &[99.0, 101.0, 100.0], &[98.0, 115.0, 117.0, 114.0]);
+        let (mixed_good, mixed_bad) =
+            groups(&LEVEL, &[99.0, 101.0, 100.0], &[98.0, 115.0, 117.0, 114.0]);
         assert!(LEVEL.log_evidence(good, bad) > LEVEL.log_evidence(mixed_good, mixed_bad) + 3.0);
     }
 
@@ -261,11 +263,29 @@ mod tests {
             threshold: None,
             below: false,
         };
-        let good = Group { n: 30.0, sum: 0.0, squares: 0.0 };
-        let bad = Group { n: 30.0, sum: 9.0, squares: 9.0 };
-        let crash = Group { n: 1.0, sum: 1.0, squares: 1.0 };
-        let calm = Group { n: 1.0, sum: 0.0, squares: 0.0 };
-        let for_bad = |run: Group| rate.log_evidence(good, bad.and(run)) - rate.log_evidence(good.and(run), bad);
+        let good = Group {
+            n: 30.0,
+            sum: 0.0,
+            squares: 0.0,
+        };
+        let bad = Group {
+            n: 30.0,
+            sum: 9.0,
+            squares: 9.0,
+        };
+        let crash = Group {
+            n: 1.0,
+            sum: 1.0,
+            squares: 1.0,
+        };
+        let calm = Group {
+            n: 1.0,
+            sum: 0.0,
+            squares: 0.0,
+        };
+        let for_bad = |run: Group| {
+            rate.log_evidence(good, bad.and(run)) - rate.log_evidence(good.and(run), bad)
+        };
         assert!(for_bad(crash) > 2.0);
         assert!((-0.5..-0.2).contains(&for_bad(calm)), "{}", for_bad(calm));
     }
@@ -276,7 +296,10 @@ mod tests {
         assert!((far.information(0.5) - 2f64.ln()).abs() < 1e-6);
         assert!(Channel::Gaussian { distance: 0.0 }.information(0.5) < 1e-12);
         assert!((Channel::Clear.information(0.5) - 2f64.ln()).abs() < 1e-12);
-        let fair = Channel::Binary { good: 0.0, bad: 1.0 };
+        let fair = Channel::Binary {
+            good: 0.0,
+            bad: 1.0,
+        };
         assert!((fair.information(0.25) - Channel::Clear.information(0.25)).abs() < 1e-12);
         // Capacity of the binary-input Gaussian channel at 0 dB (antipodal inputs
         // at ±1, noise 1: two deviations apart) is 0.486 bit.

@@ -105,13 +105,13 @@ pub fn weigh(
             }
         };
     }
-    let (best, peak) = logs
-        .iter()
-        .copied()
-        .enumerate()
-        .fold((0, f64::NEG_INFINITY), |best, (at, log)| {
-            if log > best.1 { (at, log) } else { best }
-        });
+    let (best, peak) =
+        logs.iter()
+            .copied()
+            .enumerate()
+            .fold((0, f64::NEG_INFINITY), |best, (at, log)| {
+                if log > best.1 { (at, log) } else { best }
+            });
     if peak == f64::NEG_INFINITY {
         return None;
     }
