@@ -16,9 +16,10 @@
 
 use std::collections::BTreeMap;
 
+use super::channel::{Channel, InformationTable};
 use super::ends::{self, Comparison, Ends};
 use super::history::History;
-use super::noise::{Channel, Group, Noise};
+use super::noise::{Group, Noise};
 use super::observation::{Answer, Observation, Place, Rules, Sought};
 use super::posterior::{self, Evidence, Known, Posterior, Same};
 use super::verdict::{Suspect, Verdict};
@@ -569,37 +570,6 @@ impl Engine {
     pub fn spent(&self) -> u32 {
         count(self.tallies.values().map(Tally::runs).sum())
     }
-}
-
-/// Information over the probability of bad, from a table: a bisection asks for
-/// thousands of points of one smooth curve.
-struct InformationTable([f64; Self::CELLS + 1]);
-
-impl InformationTable {
-    const CELLS: usize = 128;
-
-    fn new(channel: &Channel) -> Self {
-        Self(std::array::from_fn(|i| {
-            channel.information(fraction(i) / fraction(Self::CELLS))
-        }))
-    }
-
-    fn at(&self, p: f64) -> f64 {
-        let position = p.clamp(0.0, 1.0) * fraction(Self::CELLS);
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "between 0 and the number of cells"
-        )]
-        let cell = (position as usize).min(Self::CELLS - 1);
-        let within = position - fraction(cell);
-        self.0[cell] * (1.0 - within) + self.0[cell + 1] * within
-    }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "small whole numbers")]
-fn fraction(n: usize) -> f64 {
-    n as f64
 }
 
 fn count(n: usize) -> u32 {

@@ -5,6 +5,7 @@
 //! ([`History`]), answers ([`Observation`]) and rules ([`Rules`]), and nothing of
 //! git, builds or guests.
 
+mod channel;
 mod ends;
 mod engine;
 mod history;
@@ -14,10 +15,11 @@ mod posterior;
 pub mod simulate;
 mod verdict;
 
+pub use channel::Channel;
 pub use ends::{Comparison, Ends};
 pub use engine::{AnswerError, Costs, Engine, Question, Step, Tally};
 pub use history::{History, HistoryError};
-pub use noise::{Channel, Group, Noise};
+pub use noise::{Group, Noise};
 pub use observation::{Answer, Observation, Place, Rules, Sought, Worse};
 pub use posterior::Posterior;
 pub use verdict::{Suspect, Verdict};
