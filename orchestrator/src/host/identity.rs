@@ -13,6 +13,9 @@ pub struct Identity {
     pub cpu: String,
     /// Microcode revision; empty where the kernel does not show one.
     pub microcode: String,
+    /// All of it and the host's boot in one text: what is remembered about this
+    /// host holds as long as the key is the same.
+    pub key: String,
 }
 
 impl Identity {
@@ -29,11 +32,18 @@ impl Identity {
             let found = lines.find(|(key, _)| key.trim() == name);
             found.map_or_else(String::new, |(_, value)| value.trim().into())
         };
+        let [host, kernel] =
+            ["hostname", "osrelease"].map(|n| word(&format!("proc/sys/kernel/{n}")));
+        let [cpu, microcode] = ["model name", "microcode"].map(field);
+        let boot = word("proc/sys/kernel/random/boot_id");
         Self {
-            host: word("proc/sys/kernel/hostname"),
-            kernel: word("proc/sys/kernel/osrelease"),
-            cpu: field("model name"),
-            microcode: field("microcode"),
+            key: [&host, &kernel, &cpu, &microcode, &boot]
+                .map(String::as_str)
+                .join("\n"),
+            host,
+            kernel,
+            cpu,
+            microcode,
         }
     }
 }
@@ -58,6 +68,7 @@ mod tests {
                 kernel: "6.1.0-x".into(),
                 cpu: "Big CPU: fast".into(),
                 microcode: "0xa1".into(),
+                key: "\n6.1.0-x\nBig CPU: fast\n0xa1\n".into(),
             }
         );
     }

@@ -21,10 +21,10 @@ use super::{
     clocks::Limits,
     dialogue::{Dialogue, Request},
     engine::{self, Channels, Job, Left, Session},
+    lab::{Bench, host_cpus},
     needs,
 };
 use crate::{
-    host::Identity,
     image::Image,
     kernel::KernelConfig,
     outcome::Outcome,
@@ -85,19 +85,6 @@ pub struct RunUnit {
 
 /// ACPI table with the rankings of the CPUs, in the run's folder.
 const RANKING_TABLE: &str = "rankings.aml";
-
-/// Where a run happens.
-#[derive(Debug, Clone)]
-pub struct Bench {
-    /// The QEMU program.
-    pub qemu: PathBuf,
-    /// Accelerator, capabilities, memory binding.
-    pub args: args::Bench,
-    /// Folder with `proc` and `sys`; `/` but for tests.
-    pub root: PathBuf,
-    /// What this host is.
-    pub identity: Identity,
-}
 
 /// What a run yields.
 #[derive(Debug, Clone, PartialEq)]
@@ -323,7 +310,7 @@ fn trust(unit: &RunUnit, bench: &Bench) -> Trust {
     if let Accel::Tcg { .. } = bench.args.accel {
         reasons.push("the guest is emulated".into());
     }
-    let host = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let host = host_cpus();
     let vcpus = unit.topology.vcpus() as usize;
     if vcpus > host {
         reasons.push(format!("{vcpus} vCPUs on {host} host CPUs"));

@@ -14,7 +14,6 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::args::{Accel, TcgThread};
-use crate::host::Identity;
 
 /// What the user asks for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -87,9 +86,10 @@ pub enum KvmState {
 pub struct Question<'a> {
     /// The QEMU program.
     pub qemu: &'a Path,
-    /// This host.
-    pub identity: &'a Identity,
-    /// Folder with `dev` and `proc`; `/` but for tests.
+    /// What this host is, in one text that changes when the host boots: a
+    /// reloaded module or another kernel may change the answer.
+    pub host: &'a str,
+    /// Folder with `dev`; `/` but for tests.
     pub root: &'a Path,
     /// The CPU model guests will get, as in `-cpu`.
     pub cpu: &'a str,
@@ -166,23 +166,14 @@ pub async fn kvm_state(question: &Question<'_>) -> KvmState {
     state
 }
 
-/// The file of an answer. Its name changes with the host's boot, because a
-/// reloaded module or another kernel may change the answer.
+/// The file of an answer.
 fn remembered(question: &Question<'_>) -> PathBuf {
-    let boot = fs::read_to_string(question.root.join("proc/sys/kernel/random/boot_id"));
     let program = fs::metadata(question.qemu).ok();
     let changed = program.and_then(|meta| meta.modified().ok());
-    let identity = question.identity;
-    let key = format!(
-        "{}\n{}\n{}\n{}\n{}\n{:?}\n{changed:?}\n{}",
-        boot.unwrap_or_default().trim(),
-        identity.host,
-        identity.kernel,
-        identity.cpu,
-        identity.microcode,
-        question.qemu,
-        question.cpu,
-    );
+    let Question {
+        qemu, host, cpu, ..
+    } = question;
+    let key = format!("{host}\n{}\n{changed:?}\n{cpu}", qemu.display());
     let name: String = Sha256::digest(key)
         .iter()
         .take(8)
@@ -208,13 +199,13 @@ fn remember(file: &Path, state: &KvmState) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn ask<'a>(root: &'a Path, cache: &'a Path, identity: &'a Identity) -> Question<'a> {
+    fn ask<'a>(root: &'a Path, host: &'a str) -> Question<'a> {
         Question {
             qemu: Path::new("/nowhere/qemu"),
-            identity,
+            host,
             root,
             cpu: "host",
-            cache,
+            cache: root,
             memory: Memory::Use,
         }
     }
@@ -226,8 +217,7 @@ mod tests {
     #[tokio::test]
     async fn without_the_device_auto_emulates_and_kvm_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let identity = Identity::default();
-        let question = ask(dir.path(), dir.path(), &identity);
+        let question = ask(dir.path(), "");
         let choice = choose(Wish::Auto, TcgThread::Multi, &question)
             .await
             .unwrap();
@@ -249,10 +239,7 @@ mod tests {
         let root = dir.path();
         fs::create_dir_all(root.join("dev")).unwrap();
         fs::write(root.join("dev/kvm"), "").unwrap();
-        fs::create_dir_all(root.join("proc/sys/kernel/random")).unwrap();
-        fs::write(root.join("proc/sys/kernel/random/boot_id"), "one\n").unwrap();
-        let identity = Identity::default();
-        let mut question = ask(root, root, &identity);
+        let mut question = ask(root, "boot one");
         let works = KvmState::Works { took_ms: 3 };
         remember(&remembered(&question), &works).unwrap();
         assert_eq!(kvm_state(&question).await, works);
@@ -263,7 +250,7 @@ mod tests {
             "{asked:?}"
         );
         question.cpu = "host";
-        fs::write(root.join("proc/sys/kernel/random/boot_id"), "two\n").unwrap();
+        question.host = "boot two";
         assert!(matches!(
             kvm_state(&question).await,
             KvmState::Broken { .. }
