@@ -5,12 +5,35 @@
 //! [`Variant`] of one of its series it becomes a [`BuiltKernel`]: an image in the
 //! cache, named by the content of everything that went into it.
 
+mod build;
 mod built;
+mod cache;
 mod config;
+mod configure;
+pub mod diagnostics;
+mod file;
+mod identity;
+pub mod kconfig;
+mod make;
+mod package;
+pub mod patch;
+mod prebuilt;
+mod source;
 mod spec;
+mod tools;
 mod variant;
+mod worktree;
 
+pub use build::{Builder, Ccache, KernelError, build, expand, read_series};
 pub use built::{BuildEvent, BuiltKernel};
+pub use cache::{Cache, Lock};
 pub use config::{KernelConfig, Setting, SettingError, Value, read_settings};
+pub use configure::{ConfigError, Lost, Wanted};
+pub use file::{
+    ConfigSpec, GitSeriesSpec, GitSpec, KernelSpec, SeriesSpec, SourceSpec, TarballSpec,
+};
+pub use package::PackageError;
+pub use source::{GitError, SourceError};
 pub use spec::{Arch, ConfigBase, ConfigRequest, Kernel, Recipe, SeriesSource, Source};
+pub use tools::{ToolError, Tools};
 pub use variant::{KernelRef, KernelRequest, Selection, Variant, VariantError};

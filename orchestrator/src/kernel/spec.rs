@@ -12,6 +12,8 @@ use super::config::Setting;
 pub struct Kernel {
     /// Its name.
     pub name: String,
+    /// The file it was read from.
+    pub file: PathBuf,
     /// How it is obtained.
     pub recipe: Recipe,
 }

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::{compare, extras, failure::Failure, terminal::Terminal, topology};
+use crate::{compare, extras, failure::Failure, kernel, terminal::Terminal, topology};
 
 /// A lab for Linux scheduler, mm and cgroup patches
 ///
@@ -35,6 +35,8 @@ enum Verb {
     Topology(topology::TopologyArgs),
     /// Compare the cells of a campaign, or two campaigns
     Compare(compare::CompareArgs),
+    /// Build kernels with and without patches
+    Kernel(kernel::KernelArgs),
     /// Print a shell completion script
     Completions(extras::CompletionsArgs),
     /// Print the manual page
@@ -51,6 +53,7 @@ impl Cli {
         match &self.verb {
             Verb::Topology(args) => topology::run(args, terminal),
             Verb::Compare(args) => compare::run(args, terminal),
+            Verb::Kernel(args) => kernel::run(args, terminal),
             Verb::Completions(args) => Ok(extras::completions(args, terminal)),
             Verb::Man => extras::manual(terminal),
         }

@@ -8,6 +8,7 @@ mod folders;
 mod terminal;
 
 mod extras;
+mod kernel;
 mod topology;
 
 use std::process::ExitCode;
