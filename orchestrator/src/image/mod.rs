@@ -5,6 +5,7 @@ mod archive;
 pub mod disk;
 mod libraries;
 mod modules;
+mod user_space;
 
 use std::{
     fs, io,
@@ -16,6 +17,7 @@ pub use archive::{Archive, ArchiveError};
 pub use libraries::{LibraryError, LoaderPaths};
 pub use modules::{ModuleError, ModuleTree};
 use sha2::{Digest, Sha256};
+pub use user_space::{GuestDisk, UserSpace};
 
 /// File in the guest that lists modules to load before the agent looks for its
 /// port: one absolute path per line, in order.

@@ -1,6 +1,7 @@
-//! Kernel options without which the agent cannot speak.
+//! Kernel options without which the agent cannot speak, and those without which
+//! a disk cannot be the root.
 
-use crate::kernel::KernelConfig;
+use crate::{image::UserSpace, kernel::KernelConfig};
 
 /// How an option may be set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,8 +12,7 @@ enum As {
     YesOrModule,
 }
 
-const NEEDED: [(&str, As); 8] = [
-    ("BLK_DEV_INITRD", As::Yes),
+const NEEDED: [(&str, As); 7] = [
     ("BINFMT_ELF", As::Yes),
     ("PROC_FS", As::Yes),
     ("SYSFS", As::Yes),
@@ -22,9 +22,49 @@ const NEEDED: [(&str, As); 8] = [
     ("64BIT", As::Yes),
 ];
 
+/// To unpack an initramfs.
+const FOR_INITRD: [(&str, As); 1] = [("BLK_DEV_INITRD", As::Yes)];
+
+/// To mount a disk without the help of an initrd, and what systemd asks for
+/// before it starts anything (its README, "REQUIREMENTS").
+const FOR_DISK: [(&str, As); 13] = [
+    ("VIRTIO_BLK", As::Yes),
+    ("EXT4_FS", As::Yes),
+    ("DEVTMPFS", As::Yes),
+    ("TMPFS", As::Yes),
+    ("CGROUPS", As::Yes),
+    ("INOTIFY_USER", As::Yes),
+    ("SIGNALFD", As::Yes),
+    ("TIMERFD", As::Yes),
+    ("EPOLL", As::Yes),
+    ("UNIX", As::Yes),
+    ("FHANDLE", As::Yes),
+    ("MEMFD_CREATE", As::Yes),
+    ("SHMEM", As::Yes),
+];
+
 /// Options the agent needs and this kernel lacks, with `CONFIG_`.
-pub fn lacking(config: &KernelConfig) -> Vec<String> {
-    let missing = NEEDED.iter().filter(|(option, how)| !match how {
+pub fn lacking(config: &KernelConfig, image: &UserSpace) -> Vec<String> {
+    let initrd = image.initrd.iter().flat_map(|_| &FOR_INITRD);
+    let mut missing = lacking_of(config, NEEDED.iter().chain(initrd));
+    missing.extend(lacking_for_disk(config, image));
+    missing
+}
+
+/// Options without which this image's disk cannot be the root of this kernel.
+/// Empty for an image without a disk, and for one with an initrd of its own.
+pub fn lacking_for_disk(config: &KernelConfig, image: &UserSpace) -> Vec<String> {
+    if image.disk.is_none() || image.initrd.is_some() {
+        return Vec::new();
+    }
+    lacking_of(config, FOR_DISK.iter())
+}
+
+fn lacking_of<'a>(
+    config: &KernelConfig,
+    needed: impl Iterator<Item = &'a (&'a str, As)>,
+) -> Vec<String> {
+    let missing = needed.filter(|(option, how)| !match how {
         As::Yes => config.is_built_in(option),
         As::YesOrModule => config.is_on(option),
     });
@@ -36,14 +76,43 @@ pub fn lacking(config: &KernelConfig) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::image::{GuestDisk, Image, disk::DiskFormat};
 
     #[test]
     fn what_is_missing_is_named() {
         let all = "CONFIG_64BIT=y\nCONFIG_BLK_DEV_INITRD=y\nCONFIG_BINFMT_ELF=y\n\
             CONFIG_PROC_FS=y\nCONFIG_SYSFS=y\nCONFIG_PCI=y\nCONFIG_VIRTIO_PCI=m\n";
+        let initramfs = UserSpace::from(Image {
+            path: "/i".into(),
+            sha256: String::new(),
+            bytes: 0,
+        });
         let config = KernelConfig::parse(all);
-        assert_eq!(lacking(&config), ["CONFIG_VIRTIO_CONSOLE"]);
+        assert_eq!(lacking(&config, &initramfs), ["CONFIG_VIRTIO_CONSOLE"]);
         let config = KernelConfig::parse(&format!("{all}CONFIG_VIRTIO_CONSOLE=y\n"));
-        assert_eq!(lacking(&config), Vec::<String>::new());
+        assert_eq!(lacking(&config, &initramfs), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_disk_needs_its_driver_built_in_unless_an_initrd_brings_it() {
+        let config = KernelConfig::parse("CONFIG_EXT4_FS=y\nCONFIG_VIRTIO_BLK=m\n");
+        let mut image = UserSpace {
+            sha256: String::new(),
+            initrd: None,
+            disk: Some(GuestDisk {
+                path: "/d".into(),
+                format: DiskFormat::Raw,
+            }),
+            words: String::new(),
+        };
+        let missing = lacking_for_disk(&config, &image);
+        assert_eq!(missing[0], "CONFIG_VIRTIO_BLK");
+        assert!(!missing.contains(&"CONFIG_EXT4_FS".to_string()));
+        image.initrd = Some(Image {
+            path: "/i".into(),
+            sha256: String::new(),
+            bytes: 0,
+        });
+        assert_eq!(lacking_for_disk(&config, &image), Vec::<String>::new());
     }
 }

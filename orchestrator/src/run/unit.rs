@@ -25,12 +25,12 @@ use super::{
     needs,
 };
 use crate::{
-    image::Image,
+    image::{UserSpace, disk::overlay},
     kernel::KernelConfig,
     outcome::Outcome,
     qemu::{
         acpi,
-        args::{self, Accel, BOOT_WORDS, Chardev, Devices},
+        args::{self, Accel, BOOT_WORDS, Chardev, Devices, Drive},
         process::Launch,
     },
     store::record::{Environment, Trust},
@@ -64,7 +64,7 @@ pub struct RunUnit {
     /// The kernel.
     pub kernel: KernelImage,
     /// The guest's user space.
-    pub image: Image,
+    pub image: UserSpace,
     /// SHA-256 of the agent in it.
     pub agent_sha256: String,
     /// Words for the kernel's command line after the topology's own.
@@ -83,6 +83,8 @@ pub struct RunUnit {
     pub allowed_splats: Vec<String>,
 }
 
+/// What the guest writes to its disk, in the run's folder; removed after the run.
+const OVERLAY: &str = "overlay.qcow2";
 /// ACPI table with the rankings of the CPUs, in the run's folder.
 const RANKING_TABLE: &str = "rankings.aml";
 
@@ -126,11 +128,33 @@ pub async fn execute(
 ) -> RunResult {
     let mut environment = environment(unit, bench);
     let trust = trust(unit, bench);
-    let job = match prepare(unit, bench, folder, trust.clone()) {
+    let lacks = match kernel_config(unit) {
+        Some(config) => {
+            let lacking = needs::lacking_for_disk(&config, &unit.image);
+            if !lacking.is_empty() {
+                let reason = format!(
+                    "this kernel cannot boot a disk: it lacks {}",
+                    lacking.join(", ")
+                );
+                return without_guest(environment, trust, Outcome::NotTestable { reason });
+            }
+            needs::lacking(&config, &unit.image)
+        }
+        None => Vec::new(),
+    };
+    let job = match prepare(unit, bench, folder, trust.clone(), lacks) {
         Ok(job) => job,
-        Err(error) => return failed(environment, trust, &error, folder),
+        Err(error) => {
+            let outcome = Outcome::LabFailed {
+                part: "disk".into(),
+                reason: format!("cannot prepare `{}`: {error}", folder.display()),
+            };
+            return without_guest(environment, trust, outcome);
+        }
     };
     let left = engine::drive(job, session).await;
+    // Nobody needs it any more; where it cannot be removed, it was never made.
+    let _ = fs::remove_file(folder.join(OVERLAY));
     if let Some(observed) = &left.observed {
         environment.build_id.clone_from(&observed.build_id);
         environment
@@ -169,12 +193,15 @@ fn result(left: Left, environment: Environment) -> RunResult {
     }
 }
 
-fn failed(environment: Environment, trust: Trust, error: &io::Error, folder: &Path) -> RunResult {
+fn kernel_config(unit: &RunUnit) -> Option<KernelConfig> {
+    let text = fs::read_to_string(unit.kernel.config.as_deref()?).ok()?;
+    Some(KernelConfig::parse(&text))
+}
+
+/// The result of a run whose guest was never started.
+fn without_guest(environment: Environment, trust: Trust, outcome: Outcome) -> RunResult {
     RunResult {
-        outcome: Outcome::LabFailed {
-            part: "disk".into(),
-            reason: format!("cannot prepare `{}`: {error}", folder.display()),
-        },
+        outcome,
         exit: None,
         samples: Vec::new(),
         settings: Vec::new(),
@@ -194,6 +221,7 @@ fn prepare<'a>(
     bench: &Bench,
     folder: &'a Path,
     trust: Trust,
+    lacks: Vec<String>,
 ) -> io::Result<Job<'a>> {
     make_private(folder)?;
     let channels = Channels::open()?;
@@ -203,10 +231,23 @@ fn prepare<'a>(
         fs::write(folder.join(RANKING_TABLE), table)?;
         acpi_tables.push(RANKING_TABLE.into());
     }
+    let mut disk = None;
+    if let Some(base) = &unit.image.disk {
+        overlay::create(&bench.qemu, base, &folder.join(OVERLAY)).map_err(io::Error::other)?;
+        disk = Some(Drive {
+            path: OVERLAY.into(),
+            format: "qcow2",
+        });
+    }
     let devices = Devices {
         kernel: unit.kernel.path.to_string_lossy().into_owned(),
-        initrd: Some(unit.image.path.to_string_lossy().into_owned()),
+        initrd: unit
+            .image
+            .initrd
+            .as_ref()
+            .map(|image| image.path.to_string_lossy().into_owned()),
         append: append.clone(),
+        disk,
         acpi_tables,
         control: Chardev::Inherited(channels.control.number()),
         agent: Chardev::Inherited(channels.agent.number()),
@@ -238,12 +279,6 @@ fn prepare<'a>(
             .map(String::from)
             .collect(),
     };
-    let config = unit
-        .kernel
-        .config
-        .as_deref()
-        .and_then(|path| fs::read_to_string(path).ok());
-    let lacks = config.map(|text| needs::lacking(&KernelConfig::parse(&text)));
     Ok(Job {
         launch: Launch {
             program: bench.qemu.clone(),
@@ -261,7 +296,7 @@ fn prepare<'a>(
         attendant: Attendant::new(bench.root.clone(), expected, trust),
         emulated,
         allowed: &unit.allowed_splats,
-        lacks: lacks.unwrap_or_default(),
+        lacks,
     })
 }
 
@@ -274,9 +309,14 @@ fn make_private(folder: &Path) -> io::Result<()> {
     fs::set_permissions(folder, fs::Permissions::from_mode(0o700))
 }
 
-/// Words every guest gets, then the topology's, then the cell's.
+/// Words every guest gets, then the image's, the topology's and the cell's.
 pub fn command_line(unit: &RunUnit) -> String {
-    let parts = [BOOT_WORDS, &unit.topology.cmdline, &unit.append];
+    let parts = [
+        BOOT_WORDS,
+        &unit.image.words,
+        &unit.topology.cmdline,
+        &unit.append,
+    ];
     let parts = parts
         .iter()
         .map(|part| part.trim())

@@ -235,7 +235,7 @@ fn qemu(args: &QemuArgs, terminal: &Terminal) -> Result<ExitCode, Failure> {
         agent: Chardev::Socket("agent.sock".into()),
         console: Chardev::Terminal,
         acpi_tables: table.iter().map(|_| args.acpi.clone()).collect(),
-        incoming: None,
+        ..Devices::default()
     };
     if let Some(table) = table {
         std::fs::write(&args.acpi, table)

@@ -4,6 +4,7 @@
 
 mod debian;
 mod layer;
+pub mod overlay;
 mod packages;
 mod recipe;
 pub mod spec;

@@ -46,11 +46,22 @@ pub struct Devices {
     pub agent: Chardev,
     /// The serial console.
     pub console: Chardev,
+    /// The guest's disk, `/dev/vda`.
+    pub disk: Option<Drive>,
     /// Extra ACPI tables.
     pub acpi_tables: Vec<String>,
     /// Where a saved guest comes from (QEMU's `-incoming`), such as `unix:PATH`.
     /// The sandbox forbids `exec:`.
     pub incoming: Option<String>,
+}
+
+/// A disk as QEMU opens it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Drive {
+    /// The file.
+    pub path: String,
+    /// QEMU's name of its format.
+    pub format: &'static str,
 }
 
 pub(super) fn add(args: &mut Args, devices: &Devices) {
@@ -64,6 +75,16 @@ pub(super) fn add(args: &mut Args, devices: &Devices) {
     }
     if let Some(incoming) = &devices.incoming {
         args.add("-incoming", incoming.clone());
+    }
+    if let Some(drive) = &devices.disk {
+        let backend = Value::new("id=disk,if=none")
+            .set("format", drive.format)
+            .set("file", &drive.path)
+            // What a guest wrote is thrown away with its overlay: no write has
+            // to reach the host's disk.
+            .set("cache", "unsafe");
+        args.add("-drive", backend);
+        args.add("-device", "virtio-blk-pci,drive=disk");
     }
     args.add("-chardev", devices.console.argument("console"));
     args.add("-serial", "chardev:console");

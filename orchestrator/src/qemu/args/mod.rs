@@ -8,7 +8,7 @@ mod memory;
 use std::fmt::Display;
 
 pub use bench::{Accel, Bench, Capabilities, HostNodes, MemoryPolicy, TcgThread};
-pub use devices::{Chardev, Devices};
+pub use devices::{Chardev, Devices, Drive};
 pub use machine::cpu;
 
 use crate::topology::Topology;

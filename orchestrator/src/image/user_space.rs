@@ -1,0 +1,52 @@
+//! A guest's user space as a run takes it, however it was made.
+
+use std::path::PathBuf;
+
+use super::{Image, disk};
+
+/// A guest's user space, ready to be booted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UserSpace {
+    /// What it is called in records: the SHA-256 of what the guest starts from.
+    pub sha256: String,
+    /// Unpacked into memory by the kernel before anything else runs.
+    pub initrd: Option<Image>,
+    /// The guest's disk.
+    pub disk: Option<GuestDisk>,
+    /// Words for the kernel's command line.
+    pub words: String,
+}
+
+/// The disk of a guest. A run writes to an overlay of its own, never to this.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GuestDisk {
+    /// The file.
+    pub path: PathBuf,
+    /// Its format.
+    pub format: disk::DiskFormat,
+}
+
+impl From<Image> for UserSpace {
+    fn from(image: Image) -> Self {
+        Self {
+            sha256: image.sha256.clone(),
+            initrd: Some(image),
+            disk: None,
+            words: String::new(),
+        }
+    }
+}
+
+impl From<disk::Disk> for UserSpace {
+    fn from(disk: disk::Disk) -> Self {
+        Self {
+            sha256: disk.manifest.disk_sha256,
+            initrd: None,
+            disk: Some(GuestDisk {
+                path: disk.path,
+                format: disk::DiskFormat::Raw,
+            }),
+            words: "root=/dev/vda rootfstype=ext4 rw".into(),
+        }
+    }
+}
