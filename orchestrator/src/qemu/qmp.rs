@@ -71,9 +71,7 @@ pub enum QmpEvent {
     Watchdog,
     /// A memory error of the host hit the guest.
     MemoryFailure,
-    /// A program in the guest opened a virtio-serial port.
-    PortOpened,
-    /// The port was closed in the guest.
+    /// A virtio-serial port was closed in the guest.
     PortClosed,
     /// The socket is gone; nothing more will come.
     Closed,
@@ -112,8 +110,7 @@ fn interesting(event: &Event) -> Option<QmpEvent> {
         },
         Event::SHUTDOWN { data, .. } => QmpEvent::Shutdown(data.reason.into()),
         Event::RESET { data, .. } => QmpEvent::Reset(data.reason.into()),
-        Event::VSERPORT_CHANGE { data, .. } if data.open => QmpEvent::PortOpened,
-        Event::VSERPORT_CHANGE { .. } => QmpEvent::PortClosed,
+        Event::VSERPORT_CHANGE { data, .. } if !data.open => QmpEvent::PortClosed,
         Event::STOP { .. } => QmpEvent::Stopped,
         Event::RESUME { .. } => QmpEvent::Resumed,
         Event::WATCHDOG { .. } => QmpEvent::Watchdog,

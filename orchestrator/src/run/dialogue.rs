@@ -16,7 +16,7 @@ use super::event::RunEvent;
 use crate::outcome::Outcome;
 
 /// Samples kept of one run. More is no measurement but a runaway agent.
-pub const SAMPLES: usize = 1_000_000;
+pub const SAMPLES: usize = 250_000;
 /// Evidence kept of one run, bytes.
 pub const EVIDENCE: usize = 32 << 20;
 /// Notes kept of one run.

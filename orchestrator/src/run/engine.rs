@@ -51,7 +51,7 @@ const POWER_OFF: Duration = Duration::from_secs(10);
 /// QEMU may take so long to quit when asked, then it is killed.
 const QUIT: Duration = Duration::from_secs(3);
 /// After the agent has closed its port, a panic or power-off shows within this.
-const DEAF: Duration = Duration::from_secs(3);
+const DEAF: Duration = Duration::from_secs(1);
 /// What is left in pipes of a dead process arrives within this.
 const DRAIN: Duration = Duration::from_secs(2);
 
@@ -317,27 +317,31 @@ impl Engine<'_> {
 
     /// Greets QMP, lets the caller prepare, starts the virtual CPUs.
     async fn prepare(&mut self, control: UnixStream, events: mpsc::UnboundedSender<QmpEvent>) {
-        let greeting = tokio::select! {
-            biased;
-            greeting = Qmp::greet(control, events) => greeting,
-            () = self.session.cancel.told() => return self.stop_because(Why::Cancelled),
+        let mut greeting = tokio::spawn(Qmp::greet(control, events));
+        // Greeting has a limit of its own; what QEMU writes meanwhile must be
+        // read, or it would wait for us.
+        let never = self.clocks.next().0;
+        let greeting = loop {
+            tokio::select! {
+                biased;
+                greeting = &mut greeting => break greeting.expect("greeting does not panic"),
+                turn = self.turn(never) => self.take(turn),
+            }
+            if matches!(self.why, Some(Why::Cancelled)) {
+                greeting.abort();
+                return;
+            }
         };
         let qmp = match greeting {
             Ok(qmp) => qmp,
             Err(error) => {
                 // A QEMU that did not even greet has most likely said why and
                 // ended; its exit code and its words say more than the socket.
-                match self.qemu.wait_for(DRAIN).await {
-                    Some(exit) => {
-                        self.exit = Some(exit);
-                        self.stop_because(Why::Ended);
-                    }
-                    None => self.stop_because(Why::Lab {
-                        part: "qemu",
-                        reason: error.to_string(),
-                    }),
-                }
-                return;
+                self.until_exit(DRAIN).await;
+                return self.stop_because(Why::Lab {
+                    part: "qemu",
+                    reason: error.to_string(),
+                });
             }
         };
         if let Err((part, reason)) = self.attendant.before_start(&self.qemu, &qmp).await {
@@ -437,8 +441,11 @@ impl Engine<'_> {
             QmpEvent::Shutdown(end) | QmpEvent::Reset(end) => {
                 self.end.get_or_insert(*end);
             }
-            QmpEvent::PortClosed => self.deaf = Some(Instant::now() + DEAF),
-            QmpEvent::PortOpened => self.deaf = None,
+            // An agent that comes back has forgotten what it was doing.
+            QmpEvent::PortClosed if self.observed.is_some() => {
+                self.deaf.get_or_insert_with(|| Instant::now() + DEAF);
+            }
+            QmpEvent::PortClosed => {}
             QmpEvent::MemoryFailure => self.note("the host reported a memory error".into()),
             QmpEvent::Watchdog | QmpEvent::Stopped | QmpEvent::Resumed | QmpEvent::Closed => {}
         }
