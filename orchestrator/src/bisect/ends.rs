@@ -95,9 +95,25 @@ fn is_look(rules: &Rules, runs: usize) -> bool {
     look == runs
 }
 
+/// Values further from their end's median than this many robust standard
+/// deviations are drawn in to that distance: one wild run is then an odd run, not
+/// the whole variance. Of a normal metric about one run in four hundred is.
+const WILD: f64 = 3.0;
+
 fn levels(good: &[f64], bad: &[f64], min_effect: f64, worse: Option<Worse>, last: bool) -> Ends {
-    let (good_mean, good_var) = moments(good);
-    let (bad_mean, bad_var) = moments(bad);
+    let middles = (median(good), median(bad));
+    let reach = WILD
+        * robust_sd(good)
+            .max(robust_sd(bad))
+            .max((middles.1 - middles.0).abs() / 20.0);
+    let tamed = |values: &[f64], middle: f64| -> Vec<f64> {
+        values
+            .iter()
+            .map(|v| v.clamp(middle - reach, middle + reach))
+            .collect()
+    };
+    let (good_mean, good_var) = moments(&tamed(good, middles.0));
+    let (bad_mean, bad_var) = moments(&tamed(bad, middles.1));
     let difference = bad_mean - good_mean;
     let wanted = min_effect * good_mean.abs();
     let (n_good, n_bad) = (count(good), count(bad));
@@ -139,15 +155,12 @@ fn levels(good: &[f64], bad: &[f64], min_effect: f64, worse: Option<Worse>, last
         if wrong_way {
             return Ends::Swapped(facts);
         }
-        let spread = robust_sd(good)
-            .max(robust_sd(bad))
-            .max(difference.abs() / 20.0);
         Ends::Differ(
             Noise::Level {
                 origin: good_mean,
                 unit: difference.abs(),
-                low: good_mean.min(bad_mean) - 4.0 * spread,
-                high: good_mean.max(bad_mean) + 4.0 * spread,
+                low: middles.0.min(middles.1) - reach,
+                high: middles.0.max(middles.1) + reach,
             },
             facts,
         )
@@ -252,17 +265,20 @@ fn moments(values: &[f64]) -> (f64, f64) {
 
 /// Median absolute deviation, scaled to a normal's standard deviation.
 fn robust_sd(values: &[f64]) -> f64 {
-    let middle = |mut sorted: Vec<f64>| {
-        sorted.sort_by(f64::total_cmp);
-        let half = sorted.len() / 2;
-        if sorted.len() % 2 == 1 {
-            sorted[half]
-        } else {
-            sorted[half - 1].midpoint(sorted[half])
-        }
-    };
-    let median = middle(values.to_vec());
-    1.4826 * middle(values.iter().map(|v| (v - median).abs()).collect())
+    let middle = median(values);
+    let distances: Vec<f64> = values.iter().map(|v| (v - middle).abs()).collect();
+    1.4826 * median(&distances)
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let half = sorted.len() / 2;
+    if sorted.len() % 2 == 1 {
+        sorted[half]
+    } else {
+        sorted[half - 1].midpoint(sorted[half])
+    }
 }
 
 fn quantile(freedom: f64, p: f64) -> f64 {

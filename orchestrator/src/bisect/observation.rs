@@ -114,7 +114,7 @@ impl Rules {
         let certain = sought == Sought::Certain;
         Self {
             sought,
-            confidence: 0.99,
+            confidence: 0.995,
             end_runs: if certain { 1 } else { 5 },
             max_end_runs: if certain { 1 } else { 60 },
             max_step_runs: if certain { 1 } else { 60 },
