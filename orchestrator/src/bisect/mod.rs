@@ -8,10 +8,12 @@
 mod channel;
 mod ends;
 mod engine;
+pub mod git;
 mod history;
 mod noise;
 mod observation;
 mod posterior;
+mod replay;
 pub mod simulate;
 mod verdict;
 
@@ -22,4 +24,5 @@ pub use history::{History, HistoryError};
 pub use noise::{Group, Noise};
 pub use observation::{Answer, Observation, Place, Rules, Sought, Worse};
 pub use posterior::Posterior;
+pub use replay::git_log;
 pub use verdict::{Suspect, Verdict};

@@ -33,7 +33,9 @@ pub use file::{
     ConfigSpec, GitSeriesSpec, GitSpec, KernelSpec, SeriesSpec, SourceSpec, TarballSpec,
 };
 pub use package::PackageError;
+pub(crate) use source::git_command;
 pub use source::{GitError, SourceError};
 pub use spec::{Arch, ConfigBase, ConfigRequest, Kernel, Recipe, SeriesSource, Source};
+pub(crate) use tools::output;
 pub use tools::{ToolError, Tools};
 pub use variant::{KernelRef, KernelRequest, Selection, Variant, VariantError};

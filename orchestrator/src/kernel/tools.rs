@@ -123,7 +123,7 @@ pub(super) fn command(program: &Path) -> Command {
 }
 
 /// Runs a program to its end and returns what it wrote to stdout.
-pub(super) async fn output(command: &mut Command) -> Result<Vec<u8>, ToolError> {
+pub(crate) async fn output(command: &mut Command) -> Result<Vec<u8>, ToolError> {
     let program = command
         .as_std()
         .get_program()

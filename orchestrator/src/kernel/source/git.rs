@@ -45,7 +45,7 @@ pub enum GitError {
 }
 
 /// git, without what the caller's environment or settings would change.
-pub(super) fn command(git: &Path) -> Command {
+pub(crate) fn command(git: &Path) -> Command {
     let mut command = tools::command(git);
     settle(&mut command);
     command

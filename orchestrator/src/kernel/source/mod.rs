@@ -5,6 +5,7 @@ mod git;
 mod tarball;
 
 pub use git::GitError;
+pub(crate) use git::command as git_command;
 pub(super) use git::patches_of_range;
 
 use std::fs;
