@@ -182,8 +182,8 @@ fn tail_share(base: &[f64], stretch: f64, new: &[f64], alpha: f64) -> f64 {
     normal.cdf(-t * (total / resampled).sqrt())
 }
 
-/// Quantile of Student's t; `freedom` above 0.
-pub(super) fn t_quantile(p: f64, freedom: f64) -> f64 {
+/// Quantile of Student's t with `freedom` degrees of freedom, which must be above 0.
+pub fn t_quantile(p: f64, freedom: f64) -> f64 {
     StudentsT::new(0.0, 1.0, freedom)
         .map(|t| t.inverse_cdf(p))
         .unwrap_or_else(|_| Normal::standard().inverse_cdf(p))

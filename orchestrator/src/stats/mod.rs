@@ -5,12 +5,15 @@
 //! corrected together ([`correction`]) → a [`verdict::Verdict`].
 
 pub mod bootstrap;
+pub mod change_point;
 pub mod correction;
 pub mod judge;
 pub mod permutation;
 pub mod power;
+pub mod rank;
 mod sample;
 pub mod sequential;
+pub mod shape;
 pub mod summary;
 pub mod verdict;
 

@@ -1,0 +1,186 @@
+//! Shapes that a mean hides: values far out, and values in two groups.
+
+use super::summary::{mean, median, sorted, variance};
+
+/// Values whose modified z-score exceeds this are flagged (Iglewicz and Hoaglin,
+/// "How to Detect and Handle Outliers", 1993).
+const FAR_OUT: f64 = 3.5;
+/// Fewer values than this have no outliers: each could be one.
+const FEWEST_FOR_OUTLIERS: usize = 6;
+
+/// Places of values that lie far out. They are flagged for a person to look at,
+/// never left out of any number.
+///
+/// The modified z-score is `0.6745 (x - median) / MAD`; where more than half of
+/// the values are equal the MAD is 0 and the mean absolute deviation takes its
+/// place, scaled by 1.2533 (the same source, and IBM's documentation of it).
+pub fn outliers(values: &[f64]) -> Vec<usize> {
+    if values.len() < FEWEST_FOR_OUTLIERS {
+        return Vec::new();
+    }
+    let middle = median(values).expect("there are values");
+    let deviations: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
+    let mad = median(&deviations).expect("there are values");
+    let scale = if mad > 0.0 {
+        mad / 0.674_5
+    } else {
+        1.253_314 * mean(&deviations)
+    };
+    if scale == 0.0 {
+        return Vec::new();
+    }
+    deviations
+        .iter()
+        .enumerate()
+        .filter(|(_, deviation)| **deviation / scale > FAR_OUT)
+        .map(|(place, _)| place)
+        .collect()
+}
+
+/// Two groups of values.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TwoGroups {
+    /// Values in the lower group.
+    pub lower: usize,
+    /// Their mean.
+    pub lower_mean: f64,
+    /// Values in the upper group.
+    pub upper: usize,
+    /// Their mean.
+    pub upper_mean: f64,
+}
+
+/// Share of the total sum of squares that is left within the best two groups,
+/// below which one in a hundred samples of a *uniform* distribution falls, by
+/// number of values (each group holding at least two of them and a tenth).
+/// Simulated, see `critical_shares_are_as_simulated`. The uniform is the
+/// unimodal distribution nearest to two modes.
+const CRITICAL: [(usize, f64); 9] = [
+    (6, 0.018),
+    (7, 0.029),
+    (8, 0.038),
+    (10, 0.057),
+    (12, 0.074),
+    (15, 0.089),
+    (20, 0.111),
+    (30, 0.135),
+    (50, 0.161),
+];
+
+/// Tells values that fall into two groups: the split that leaves the least
+/// spread within groups, held against what one group would leave (Engelman and
+/// Hartigan, "Percentage Points of a Test for Clusters", J. American Statistical
+/// Association 64, 1969, with a uniform instead of a normal reference). `None`
+/// for one group or fewer than six values.
+pub fn two_groups(values: &[f64]) -> Option<TwoGroups> {
+    let critical = critical(values.len())?;
+    let (share, split) = best_split(&sorted(values))?;
+    if share >= critical {
+        return None;
+    }
+    let values = sorted(values);
+    let (lower, upper) = values.split_at(split);
+    Some(TwoGroups {
+        lower: lower.len(),
+        lower_mean: mean(lower),
+        upper: upper.len(),
+        upper_mean: mean(upper),
+    })
+}
+
+fn critical(n: usize) -> Option<f64> {
+    let above = CRITICAL
+        .iter()
+        .position(|(size, _)| *size >= n)
+        .unwrap_or(CRITICAL.len() - 1);
+    let (high, at_high) = CRITICAL[above];
+    if n < CRITICAL[0].0 {
+        return None;
+    }
+    if n >= high || above == 0 {
+        return Some(at_high);
+    }
+    let (low, at_low) = CRITICAL[above - 1];
+    let share = (n - low) as f64 / (high - low) as f64;
+    Some(at_low + share * (at_high - at_low))
+}
+
+/// The best split of sorted values: share of the sum of squares left within
+/// groups, and the size of the lower group. `None` when all values are equal.
+fn best_split(sorted: &[f64]) -> Option<(f64, usize)> {
+    let n = sorted.len();
+    let total = variance(sorted) * (n.saturating_sub(1)) as f64;
+    if total <= 0.0 {
+        return None;
+    }
+    let center = mean(sorted);
+    let least = 2.max(n.div_ceil(10));
+    let mut sum = 0.0;
+    let mut best = (f64::INFINITY, 0);
+    for split in 1..n {
+        sum += sorted[split - 1] - center;
+        if split < least || n - split < least {
+            continue;
+        }
+        // With values around their mean the two groups' sums cancel.
+        let between = sum * sum / split as f64 + sum * sum / (n - split) as f64;
+        let share = ((total - between) / total).max(0.0);
+        if share < best.0 {
+            best = (share, split);
+        }
+    }
+    (best.1 > 0).then_some(best)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::bootstrap::Indices;
+
+    #[test]
+    fn far_values_are_flagged_also_among_equals() {
+        assert_eq!(outliers(&[10.0, 10.2, 9.9, 10.1, 10.0, 25.0]), [5]);
+        assert_eq!(outliers(&[0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 9.0]), [7]);
+        assert!(outliers(&[1.0; 10]).is_empty());
+        assert!(outliers(&[1.0, 1.0, 1.0, 1.0, 100.0]).is_empty());
+    }
+
+    #[test]
+    fn scans_that_happen_or_not_are_two_groups() {
+        let values = [0.0, 68_618.0, 0.0, 65_547.0, 0.0, 65_545.0, 0.0];
+        let groups = two_groups(&values).unwrap();
+        assert_eq!((groups.lower, groups.upper), (4, 3));
+        assert_eq!(groups.lower_mean, 0.0);
+        assert_eq!(two_groups(&[5.0; 8]), None);
+        assert_eq!(two_groups(&values[..5]), None);
+        let even: Vec<f64> = (0..20).map(f64::from).collect();
+        assert_eq!(two_groups(&even), None);
+    }
+
+    /// Shares that one in a hundred uniform samples of `n` values stays below.
+    fn simulated(n: usize, samples: usize) -> f64 {
+        let mut random = Indices::new(5, n as u64);
+        let mut shares: Vec<f64> = (0..samples)
+            .map(|_| {
+                let values: Vec<f64> = (0..n).map(|_| random.below(1 << 31) as f64).collect();
+                best_split(&sorted(&values)).map_or(1.0, |(share, _)| share)
+            })
+            .collect();
+        shares.sort_unstable_by(f64::total_cmp);
+        shares[samples / 100]
+    }
+
+    #[test]
+    fn critical_shares_are_as_simulated() {
+        let simulated: Vec<(usize, f64)> = CRITICAL
+            .iter()
+            .map(|(n, _)| (*n, (simulated(*n, 20_000) * 1000.0).round() / 1000.0))
+            .collect();
+        for ((n, critical), (_, simulated)) in CRITICAL.iter().zip(&simulated) {
+            assert!(
+                (critical - simulated).abs() <= 0.004,
+                "{n}: {critical} {simulated:?}"
+            );
+        }
+    }
+}
