@@ -4,6 +4,7 @@
 
 mod environment;
 mod gate;
+mod notice;
 mod pairs;
 mod values;
 
@@ -14,6 +15,7 @@ use topolab_protocol::sample::{Better, MetricKind};
 
 pub use environment::Difference;
 pub use gate::{Answer, GateResult, GateStatus};
+pub use notice::Notice;
 pub use values::{RunValue, Side};
 
 use crate::{
@@ -59,6 +61,8 @@ pub struct Comparison {
     pub losses: Vec<Loss>,
     /// What compared runs differ in beside the experiment's axes.
     pub differences: Vec<Difference>,
+    /// What a reader should know before believing the tables.
+    pub notices: Vec<Notice>,
     /// The experiment's gates.
     pub gates: Vec<GateResult>,
     /// What all of this says as a whole.
@@ -248,7 +252,7 @@ fn build(
     };
     let cells: Vec<&Cell> = pairs.iter().map(|pair| &pair.cell).collect();
     let (constants, axes) = axes_of(&cells);
-    let tables = wanted
+    let tables: Vec<MetricTable> = wanted
         .iter()
         .map(|metric| table(metric, &values, pairs, &axes, request))
         .collect();
@@ -257,6 +261,7 @@ fn build(
         sources: sources.iter().map(|source| source.name.into()).collect(),
         baseline,
         constants,
+        notices: notice::notices(sources, &tables),
         tables,
         losses: values.iter().flat_map(Values::losses).collect(),
         differences: environment::differences(sources, pairs, request.spec),

@@ -3,6 +3,7 @@
 use super::{
     number::NBSP,
     text::{Grid, gate_grid, grid, head},
+    words,
 };
 use crate::compare::Comparison;
 
@@ -23,6 +24,12 @@ pub fn render(comparison: &Comparison) -> String {
     }
     if !comparison.gates.is_empty() {
         parts.push(section(&gate_grid(comparison)));
+    }
+    for notice in &comparison.notices {
+        parts.push(format!(
+            "> {}",
+            escape(&words::notice(notice)).replace(NBSP, " ")
+        ));
     }
     for loss in &comparison.losses {
         let others: Vec<String> = loss

@@ -33,6 +33,13 @@ pub fn render(comparison: &Comparison, width: u16) -> String {
         let table = draw(&grid.headings, &grid.rows, &grid.numeric, width);
         parts.push(format!("{}\n{table}", grid.title).replace(NBSP, " "));
     }
+    if !comparison.notices.is_empty() {
+        let mut lines = vec!["worth knowing:".to_string()];
+        for notice in &comparison.notices {
+            lines.push(wrap(&format!("  {}", words::notice(notice)), width));
+        }
+        parts.push(lines.join("\n"));
+    }
     if !comparison.losses.is_empty() {
         parts.push(losses(&comparison.losses, width));
     }

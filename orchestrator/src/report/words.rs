@@ -2,9 +2,9 @@
 
 use topolab_protocol::sample::{Better, MetricKind};
 
-use super::number::{NBSP, Unit, interval, number, percent};
+use super::number::{NBSP, Unit, interval, number, percent, signed_percent};
 use crate::{
-    compare::{MetricTable, Row},
+    compare::{MetricTable, Notice, Row},
     stats::{
         bootstrap::{Change, Scale},
         judge::PerRun,
@@ -94,18 +94,18 @@ fn doubt(reason: &Doubt, change: Option<&Change>, unit: &Unit) -> String {
             None => "noise".into(),
         },
         Doubt::Comparisons { comparisons, p } => {
-            format!("p{NBSP}={NBSP}{} among {comparisons} rows", p_value(*p))
+            format!("p{NBSP}{} among {comparisons} rows", p_value(*p))
         }
         Doubt::ZeroBaseline => "baseline is 0; give min_effect as a number".into(),
     }
 }
 
-/// A p-value as people read it.
+/// A p-value as people read it, with its relation.
 pub fn p_value(p: f64) -> String {
     if p < 0.001 {
-        "<0.001".into()
+        "< 0.001".into()
     } else {
-        format!("{p:.3}")
+        format!("= {p:.3}")
     }
 }
 
@@ -115,6 +115,74 @@ pub fn plural(count: usize, noun: &str) -> String {
         noun.into()
     } else {
         format!("{noun}s")
+    }
+}
+
+/// A remark in one sentence.
+pub fn notice(notice: &Notice) -> String {
+    match notice {
+        Notice::Outliers {
+            metric, cell, runs, ..
+        } => {
+            let runs: Vec<String> = runs
+                .iter()
+                .map(|(run, value)| format!("run {run} ({})", number(*value)))
+                .collect();
+            format!(
+                "{metric}, {cell}: far from the other runs, and counted like them: {}",
+                runs.join(", ")
+            )
+        }
+        Notice::TwoGroups {
+            metric,
+            cell,
+            lower,
+            upper,
+            ..
+        } => format!(
+            "{metric}, {cell}: two groups, {} {} near {} and {} near {}; the mean describes neither",
+            lower.0,
+            plural(lower.0, "run"),
+            number(lower.1),
+            upper.0,
+            number(upper.1),
+        ),
+        Notice::Drift {
+            metric,
+            source,
+            change,
+            p,
+        } => format!(
+            "{metric}: drift of {} from the first third of the runs to the last in {source} (p {})",
+            signed_percent(*change),
+            p_value(*p)
+        ),
+        Notice::Identical {
+            cell,
+            runs,
+            samples,
+            ..
+        } => {
+            let runs: Vec<String> = runs.iter().map(usize::to_string).collect();
+            format!(
+                "{cell}: runs {} yielded the very same {samples} samples; was one read twice?",
+                runs.join(", ")
+            )
+        }
+        Notice::DominantBoot {
+            metric,
+            cell,
+            boot,
+            change,
+            ..
+        } => format!(
+            "{metric}, {cell}: one boot dominates; without {boot} the mean would move by {}",
+            signed_percent(*change)
+        ),
+        Notice::NoiseFloor { metric, floor } => format!(
+            "{metric}: equal images differ by {}, so no smaller change of this table counts",
+            percent(*floor)
+        ),
     }
 }
 
