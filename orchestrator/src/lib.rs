@@ -6,6 +6,7 @@
 
 #![deny(clippy::print_stdout, clippy::print_stderr, clippy::exit)]
 
+pub mod agent_binary;
 pub mod bisect;
 pub mod compare;
 pub mod document;
