@@ -1,0 +1,20 @@
+//! Machines reached over SSH: guests from images that do not have our agent, and
+//! real machines. The agent is uploaded, started, and spoken to over the session.
+//!
+//! libssh2 blocks, so a thread of its own serves each connection; its other end
+//! is a socket like the agent's port of a guest.
+
+mod carry;
+mod connect;
+mod files;
+mod patience;
+mod target;
+
+pub use carry::{CarryError, carry};
+pub use connect::{Access, ConnectError, Connection, HostKey, Identity, connect};
+pub use files::{Place, RemoteError, RootBy, download, run, survey, upload};
+pub use patience::Patience;
+pub use target::{SSH_PORT, Target, TargetError};
+
+#[cfg(test)]
+mod tests;
