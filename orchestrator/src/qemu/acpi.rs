@@ -38,8 +38,7 @@ pub fn ssdt(topology: &Topology) -> Option<Vec<u8>> {
     let rankings = topology.preferred_cores.as_ref()?;
     let mut aml = Vec::new();
     for (vcpu, ranking) in (0..).zip(rankings) {
-        let (core, thread) = topology.cpus.core_and_thread(vcpu);
-        let slot = core * topology.cpus.threads + thread;
+        let slot = topology.cpus.slot(vcpu);
         // QEMU's name of the object: hw/acpi/cpu.c, CPU_NAME_FMT.
         let path = Path::new(&format!("\\_SB_.CPUS.C{slot:03X}"));
         let cpc = Name::new("_CPC".into(), &cpc(*ranking));

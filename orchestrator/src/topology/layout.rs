@@ -1,6 +1,7 @@
 //! Sockets, dies, clusters, cores and threads, and who shares what.
 
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::CpuList;
 
@@ -38,11 +39,14 @@ pub struct Place {
 }
 
 /// What a group of vCPUs has in common.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
 pub enum Level {
     /// A core: its threads.
     Core,
-    /// A cluster: one L2 cache.
+    /// A cluster, QEMU's `module`.
     Cluster,
     /// A die.
     Die,
@@ -93,6 +97,30 @@ impl CpuLayout {
             core: core % self.cores,
             thread,
         }
+    }
+
+    /// Place of a vCPU in QEMU's list of all CPUs the machine could have, which
+    /// numbers its ACPI objects: threads that single-threaded cores lack count.
+    pub fn slot(&self, vcpu: u32) -> u32 {
+        let (core, thread) = self.core_and_thread(vcpu);
+        core * self.threads + thread
+    }
+
+    /// The highest APIC id: each count takes as many bits as it needs, as in
+    /// QEMU's `x86_apicid_from_topo_ids()` (`include/hw/i386/topology.h`).
+    pub fn last_apic_id(&self) -> u32 {
+        let bits = |count: u32| count.next_power_of_two().trailing_zeros();
+        let core = self.place(self.count() - 1);
+        let thread_bits = bits(self.threads);
+        let core_bits = thread_bits + bits(self.cores);
+        let cluster_bits = core_bits + bits(self.clusters);
+        let die_bits = cluster_bits + bits(self.dies);
+        let threads = if self.lone_cores > 0 { 0 } else { core.thread };
+        threads
+            | core.core << thread_bits
+            | core.cluster << core_bits
+            | core.die << cluster_bits
+            | core.socket << die_bits
     }
 
     /// Number of the group a vCPU is in, from 0 over the whole machine.

@@ -14,12 +14,16 @@ pub mod proof;
 pub mod size;
 pub mod spec;
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
 
 use serde::Serialize;
 
 pub use cpulist::{CpuList, CpuListError, MAX_CPUS};
 pub use layout::{CpuLayout, Level, Place};
+pub use spec::{Associativity, Oddity, OptionalPart, WritePolicy};
 
 use crate::document::{Document, Problems};
 
@@ -40,6 +44,10 @@ pub struct Topology {
     /// cannot be reached. `None`: the file gives none, QEMU writes no SLIT and
     /// the kernel assumes 10 and 20.
     pub distances: Option<Vec<Vec<u8>>>,
+    /// How fast memory is from where.
+    pub hmat: Option<Hmat>,
+    /// Who shares which cache.
+    pub caches: Caches,
     /// Named sets of CPUs.
     pub sets: BTreeMap<String, CpuList>,
     /// Words for the kernel's command line: the file's, with the sets filled
@@ -53,6 +61,10 @@ pub struct Topology {
     pub cpu: CpuModel,
     /// What guest memory is made of.
     pub memory_backing: MemoryBacking,
+    /// Oddities the file says it means.
+    pub deliberate: BTreeSet<Oddity>,
+    /// Parts the machine may go without where QEMU cannot make them.
+    pub optional: BTreeSet<OptionalPart>,
 }
 
 /// A NUMA node.
@@ -62,6 +74,72 @@ pub struct Node {
     pub cpus: CpuList,
     /// Bytes of memory; 0 for a memoryless node.
     pub memory: u64,
+    /// The node whose CPUs reach this memory best; the node itself when it has
+    /// CPUs, `None` when the file does not say.
+    pub initiator: Option<u32>,
+}
+
+/// How fast memory is from where: ACPI's Heterogeneous Memory Attribute Table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Hmat {
+    /// One entry per pair of a node with CPUs and a node with memory.
+    pub paths: Vec<MemoryPath>,
+    /// Caches in front of a node's memory, by node and level.
+    pub caches: Vec<MemoryCache>,
+}
+
+/// How fast one node's memory is for another's CPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct MemoryPath {
+    /// The node with CPUs.
+    pub initiator: u32,
+    /// The node with memory.
+    pub target: u32,
+    /// Nanoseconds.
+    pub latency: u32,
+    /// Bytes per second.
+    pub bandwidth: u64,
+}
+
+/// A cache in front of a node's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct MemoryCache {
+    /// The node.
+    pub node: u32,
+    /// Level, 1 nearest to the memory.
+    pub level: u32,
+    /// Bytes.
+    pub size: u64,
+    /// Bytes of a line.
+    pub line: u32,
+    /// How lines find their place.
+    pub associativity: Associativity,
+    /// What a write does.
+    pub policy: WritePolicy,
+}
+
+/// Who shares a cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Caches {
+    /// L2.
+    pub l2: Level,
+    /// L3, the last level.
+    pub l3: Level,
+}
+
+impl Caches {
+    /// What QEMU makes when it is not told: an L2 cache per core, or per cluster
+    /// where there are clusters, and an L3 cache per die.
+    pub fn usual(cpus: &CpuLayout) -> Self {
+        Self {
+            l2: if cpus.clusters > 1 {
+                Level::Cluster
+            } else {
+                Level::Core
+            },
+            l3: Level::Die,
+        }
+    }
 }
 
 /// CPU model and flags, as in `-cpu MODEL,FLAG=on`.

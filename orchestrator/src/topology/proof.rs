@@ -126,12 +126,8 @@ impl Proof<'_> {
         let all = CpuList::all(self.topology.vcpus()).to_string();
         let online = self.observed.online.clone();
         self.texts("cpus online", all.clone(), online);
-        // Threads that a hybrid processor lacks are known to the firmware, and
-        // the kernel counts them as possible.
-        if self.topology.cpus.lone_cores == 0 {
-            let possible = self.observed.possible.clone();
-            self.texts("cpus possible", all, possible);
-        }
+        let possible = self.observed.possible.clone();
+        self.texts("cpus possible", all, possible);
     }
 
     fn rankings(&mut self) {
@@ -208,7 +204,11 @@ impl Proof<'_> {
     }
 
     fn complaints(&mut self) {
-        let complaints = self.observed.complaints.clone();
+        let mut complaints = self.observed.complaints.clone();
+        // topology_sane() in arch/x86/kernel/smpboot.c says so; a file that means it knows.
+        if !self.topology.deliberate.is_empty() {
+            complaints.retain(|text| !text.contains("is not on the same node!"));
+        }
         if complaints.is_empty() {
             self.texts("kernel complaints", "none", "none");
         }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::Level;
 use crate::document::At;
 
 /// A topology file.
@@ -24,10 +25,16 @@ pub struct Spec {
     pub nodes: Option<At<Vec<At<NodeSpec>>>>,
     /// Distances between nodes: a matrix, or pairs like `{0-1: 21}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub distances: Option<At<Distances>>,
+    pub distances: Option<At<Table<u32>>>,
     /// The distance from A to B may differ from that from B to A.
     #[serde(default)]
     pub asymmetric: bool,
+    /// How fast memory is from where, and caches in front of it (ACPI's HMAT).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hmat: Option<At<HmatSpec>>,
+    /// Who shares which cache, where it is not as usual.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caches: Option<At<CachesSpec>>,
     /// Named sets of CPUs, in the kernel's cpulist syntax.
     #[serde(default)]
     pub sets: BTreeMap<String, At<String>>,
@@ -37,6 +44,9 @@ pub struct Spec {
     /// Rankings, one per vCPU or one per core, 1 to 255, the higher the more preferred.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preferred_cores: Option<At<Vec<At<u32>>>>,
+    /// Performance cores first, then efficient ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hybrid: Option<At<HybridSpec>>,
     /// Where vCPUs run on the host: `auto`, `paired`, `none`, or a map like `{0-3: 2-5}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pin: Option<At<Pin>>,
@@ -46,6 +56,12 @@ pub struct Spec {
     /// What guest memory is made of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_backing: Option<Backing>,
+    /// Oddities that are meant, and not mistakes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deliberate: Vec<At<Oddity>>,
+    /// Parts the machine may go without where this QEMU cannot make them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub optional: Vec<At<OptionalPart>>,
 }
 
 /// Sockets down to threads; each count is per the next larger one, 1 when left out.
@@ -88,16 +104,130 @@ pub struct NodeSpec {
     /// Size of its memory (`512M`); left out or `0`: a memoryless node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<At<String>>,
+    /// For a node without CPUs under `hmat`: the node whose CPUs reach it best.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub initiator: Option<At<u32>>,
 }
 
-/// Distances between nodes.
+/// Values for pairs of nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(untagged)]
-pub enum Distances {
-    /// One row per node: the distances from it to each node.
-    Matrix(Vec<Vec<u32>>),
-    /// `A-B` to the distance; both ways unless `asymmetric`.
-    Pairs(BTreeMap<String, u32>),
+pub enum Table<T> {
+    /// One row per node it is seen from: the values to each node.
+    Matrix(Vec<Vec<T>>),
+    /// `A-B` to the value from A to B.
+    Pairs(BTreeMap<String, T>),
+}
+
+/// How fast memory is from where, and caches in front of it.
+#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct HmatSpec {
+    /// Latency in nanoseconds from each node with CPUs to each with memory: a
+    /// matrix (one row per node with CPUs), or pairs like `{0-2: 250}`.
+    pub latency: At<Table<u32>>,
+    /// Bandwidth per second, such as `20G`, for the same pairs.
+    pub bandwidth: At<Table<String>>,
+    /// Caches in front of a node's memory.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub caches: Vec<At<MemoryCacheSpec>>,
+}
+
+/// A cache in front of a node's memory.
+#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct MemoryCacheSpec {
+    /// The node.
+    pub node: At<u32>,
+    /// Level, 1 to 3, 1 nearest to the memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub level: Option<At<u32>>,
+    /// Size (`64M`).
+    pub size: At<String>,
+    /// Bytes of a line, 64 when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<At<u32>>,
+    /// How lines find their place.
+    #[serde(default)]
+    pub associativity: Associativity,
+    /// What a write does.
+    #[serde(default)]
+    pub policy: WritePolicy,
+}
+
+/// How lines of a memory-side cache find their place.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Associativity {
+    /// Not told.
+    None,
+    /// One place for each line.
+    #[default]
+    Direct,
+    /// Several, by a rule that is not told.
+    Complex,
+}
+
+/// What a write to a memory-side cache does.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum WritePolicy {
+    /// Not told.
+    None,
+    /// It reaches memory later.
+    #[default]
+    WriteBack,
+    /// It reaches memory at once.
+    WriteThrough,
+}
+
+/// Who shares a cache.
+#[derive(Debug, Clone, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+#[schemars(deny_unknown_fields)]
+pub struct CachesSpec {
+    /// Who shares an L2 cache; the cluster when there are clusters, else the core.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub l2: Option<At<Level>>,
+    /// Who shares an L3 cache; the die when left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub l3: Option<At<Level>>,
+}
+
+/// Performance cores first, then efficient ones with one thread each.
+#[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct HybridSpec {
+    /// How many performance cores, each with `cpus.threads` threads.
+    pub performance: At<u32>,
+    /// How many efficient cores, each with one thread.
+    pub efficient: At<u32>,
+}
+
+/// Something a machine rarely has, and only a file that says so may ask for.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Oddity {
+    /// CPUs that share a last-level cache are in different nodes.
+    LlcSpansNodes,
+    /// Threads of a core, or cores of a cluster, are in different nodes.
+    CoreSpansNodes,
+    /// The node of the boot CPU has no memory.
+    MemorylessBootNode,
+}
+
+/// A part that a machine may go without.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum OptionalPart {
+    /// Clusters: their cores then lie in the die directly.
+    Clusters,
+    /// Caches shared in an unusual way: they are then shared as usual.
+    Caches,
 }
 
 /// Where vCPUs run on the host.

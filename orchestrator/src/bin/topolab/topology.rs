@@ -134,10 +134,11 @@ fn check(args: &CheckArgs, terminal: &Terminal) -> Result<ExitCode, Failure> {
         };
         if let Some(topology) = topology.as_ref().filter(|_| !args.json) {
             terminal.answer(format_args!(
-                "{}: {} is sound: {} vCPUs in {} node{}, {}",
+                "{}: {} is sound: {} vCPU{} in {} node{}, {}",
                 file.display(),
                 topology.name,
                 topology.vcpus(),
+                if topology.vcpus() == 1 { "" } else { "s" },
                 topology.nodes.len(),
                 if topology.nodes.len() == 1 { "" } else { "s" },
                 topolab::topology::size::Size(topology.memory()),

@@ -1,6 +1,6 @@
 //! Memory and NUMA nodes.
 
-use super::{Args, Bench, Value};
+use super::{Args, Bench, Value, hmat};
 use crate::topology::{CpuLayout, CpuList, Level, Place, Topology, size::MIB};
 
 pub(super) fn add(args: &mut Args, topology: &Topology, bench: &Bench) {
@@ -13,6 +13,12 @@ pub(super) fn add(args: &mut Args, topology: &Topology, bench: &Bench) {
         if node.memory > 0 {
             value = value.set("memdev", format!("mem{index}"));
         }
+        // Nodes with CPUs are their own initiators.
+        if let Some(initiator) = node.initiator.filter(|_| topology.hmat.is_some())
+            && node.cpus.is_empty()
+        {
+            value = value.set("initiator", initiator);
+        }
         args.add("-numa", value);
     }
     for (index, node) in topology.nodes.iter().enumerate() {
@@ -21,6 +27,7 @@ pub(super) fn add(args: &mut Args, topology: &Topology, bench: &Bench) {
         }
     }
     distances(args, topology);
+    hmat::add(args, topology);
 }
 
 fn backend(args: &mut Args, topology: &Topology, bench: &Bench, index: usize) {
@@ -91,25 +98,36 @@ fn name_group(
         return;
     };
     let Place {
-        socket, die, core, ..
+        socket,
+        die,
+        cluster,
+        core,
+        ..
     } = layout.place(first);
+    let mut parts = vec![format!("socket-id={socket}")];
+    let mut narrow = |at_most: Level, key: &str, value: u32| {
+        if level <= at_most {
+            parts.push(format!("{key}={value}"));
+        }
+    };
+    narrow(Level::Die, "die-id", die);
+    if layout.clusters > 1 {
+        narrow(Level::Cluster, "module-id", cluster);
+    }
+    narrow(Level::Core, "core-id", core);
+    let name = parts.join(",");
     if inside == *group {
-        names.push(match level {
-            Level::Socket => format!("socket-id={socket}"),
-            Level::Die => format!("socket-id={socket},die-id={die}"),
-            Level::Cluster | Level::Core => {
-                format!("socket-id={socket},die-id={die},core-id={core}")
-            }
-        });
+        names.push(name);
         return;
     }
     let next = match level {
         Level::Socket => Level::Die,
-        Level::Die => Level::Core,
-        Level::Cluster | Level::Core => {
+        Level::Die => Level::Cluster,
+        Level::Cluster => Level::Core,
+        Level::Core => {
             names.extend(inside.iter().map(|vcpu| {
                 let thread = layout.place(vcpu).thread;
-                format!("socket-id={socket},die-id={die},core-id={core},thread-id={thread}")
+                format!("{name},thread-id={thread}")
             }));
             return;
         }

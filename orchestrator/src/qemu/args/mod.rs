@@ -2,6 +2,8 @@
 
 mod bench;
 mod devices;
+mod fit;
+mod hmat;
 mod machine;
 mod memory;
 
@@ -9,6 +11,7 @@ use std::fmt::Display;
 
 pub use bench::{Accel, Bench, Capabilities, HostNodes, MemoryPolicy, TcgThread};
 pub use devices::{Chardev, Devices, Drive};
+pub use fit::{Fitted, fit};
 pub use machine::cpu;
 
 use crate::topology::Topology;
@@ -22,6 +25,7 @@ pub fn build(topology: &Topology, bench: &Bench, devices: &Devices) -> Vec<Strin
     let mut args = Args::default();
     machine::add(&mut args, topology, bench);
     memory::add(&mut args, topology, bench);
+    machine::add_lone_cores(&mut args, topology, bench);
     devices::add(&mut args, devices);
     args.list
 }

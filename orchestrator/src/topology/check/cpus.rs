@@ -1,17 +1,21 @@
-//! Sockets down to threads, and the rankings of cores.
+//! Sockets down to threads.
 
 use super::Checker;
 use crate::{
     document::At,
     topology::{
         CpuLayout, MAX_CPUS,
-        spec::{Cpus, Spec},
+        spec::{Cpus, HybridSpec},
     },
 };
 
 impl Checker<'_> {
     /// The layout; `None` when a count makes it meaningless.
-    pub(super) fn cpus(&mut self, cpus: &At<Cpus>) -> Option<CpuLayout> {
+    pub(super) fn cpus(
+        &mut self,
+        cpus: &At<Cpus>,
+        hybrid: Option<&At<HybridSpec>>,
+    ) -> Option<CpuLayout> {
         let named = [
             ("sockets", &cpus.sockets),
             ("dies", &cpus.dies),
@@ -46,7 +50,7 @@ impl Checker<'_> {
         }
         let of = |value: &Option<At<u32>>| value.as_ref().map_or(1, |v| v.value);
         let clusters = cpus.clusters.or(cpus.modules);
-        let layout = CpuLayout {
+        let mut layout = CpuLayout {
             sockets: of(&cpus.sockets),
             dies: of(&cpus.dies),
             clusters: of(&clusters),
@@ -54,7 +58,11 @@ impl Checker<'_> {
             threads: of(&cpus.threads),
             lone_cores: 0,
         };
-        let product = self.product(cpus, &layout)?;
+        if let Some(hybrid) = hybrid {
+            self.hybrid(cpus, hybrid, &mut layout)?;
+        }
+        self.product(cpus, &layout)?;
+        let product = u64::from(layout.count());
         if let Some(count) = cpus.count.filter(|count| u64::from(count.value) != product) {
             let message = format!(
                 "`count` is {}, but {} make {product}",
@@ -63,7 +71,7 @@ impl Checker<'_> {
             );
             let rest = product / u64::from(layout.cores);
             let wanted = u64::from(count.value);
-            let help = if wanted > 0 && wanted.is_multiple_of(rest) {
+            let help = if wanted > 0 && wanted.is_multiple_of(rest) && hybrid.is_none() {
                 format!("write `cores: {}`, or `count: {product}`", wanted / rest)
             } else {
                 format!("write `count: {product}`, or leave it out")
@@ -71,6 +79,59 @@ impl Checker<'_> {
             self.problem(&count, message, help);
         }
         Some(layout)
+    }
+
+    /// Cores of a hybrid processor; the efficient ones have one thread.
+    fn hybrid(
+        &mut self,
+        cpus: &At<Cpus>,
+        hybrid: &At<HybridSpec>,
+        layout: &mut CpuLayout,
+    ) -> Option<()> {
+        let mut sound = true;
+        for (name, count) in [
+            ("performance", &hybrid.performance),
+            ("efficient", &hybrid.efficient),
+        ] {
+            if count.value == 0 || count.value > MAX_CPUS {
+                let message = format!("a hybrid processor with {} {name} cores", count.value);
+                let help = "it has at least one of each; leave `hybrid` out otherwise".to_string();
+                self.problem(count, message, help);
+                sound = false;
+            }
+        }
+        for (name, count) in [
+            ("sockets", layout.sockets),
+            ("dies", layout.dies),
+            ("clusters", layout.clusters),
+        ] {
+            if count > 1 {
+                let message =
+                    format!("a hybrid processor is one piece, but there are {count} {name}");
+                self.problem(hybrid, message, format!("leave `{name}` out"));
+                sound = false;
+            }
+        }
+        if !sound {
+            return None;
+        }
+        let sum = hybrid.performance.value + hybrid.efficient.value;
+        if let Some(cores) = cpus.cores.filter(|cores| cores.value != sum) {
+            let message = format!(
+                "`cores` is {}, but {} performance and {} efficient cores make {sum}",
+                cores.value, hybrid.performance.value, hybrid.efficient.value
+            );
+            self.problem(
+                &cores,
+                message,
+                format!("write `cores: {sum}`, or leave it out"),
+            );
+        }
+        layout.cores = sum;
+        if layout.threads > 1 {
+            layout.lone_cores = hybrid.efficient.value;
+        }
+        Some(())
     }
 
     fn product(&mut self, cpus: &At<Cpus>, layout: &CpuLayout) -> Option<u64> {
@@ -92,61 +153,6 @@ impl Checker<'_> {
             self.problem(cpus, message, None);
         }
         product
-    }
-
-    /// Rankings per vCPU.
-    pub(super) fn preferred_cores(&mut self, spec: &Spec, cpus: &CpuLayout) -> Option<Vec<u32>> {
-        let written = spec.preferred_cores.as_ref()?;
-        let mut bad = false;
-        for ranking in written.iter() {
-            // The kernel keeps them in 8 bits; 0 means that firmware has none
-            // (drivers/cpufreq/amd-pstate.c).
-            if ranking.value == 0 || ranking.value > 255 {
-                let message = format!("the ranking {} is not in 1 to 255", ranking.value);
-                self.problem(ranking, message, None);
-                bad = true;
-            }
-        }
-        let given = written.len();
-        let (vcpus, cores) = (cpus.count() as usize, cpus.core_count() as usize);
-        if given != vcpus && given != cores {
-            let message = if vcpus == cores {
-                format!("there are {given} rankings, but {cores} cores")
-            } else {
-                format!("there are {given} rankings, but {cores} cores with {vcpus} vCPUs")
-            };
-            self.problem(written, message, "give one per core".to_string());
-            return None;
-        }
-        let rankings: Vec<u32> = (0..cpus.count())
-            .map(|vcpu| {
-                let index = if given == vcpus {
-                    vcpu
-                } else {
-                    cpus.core_and_thread(vcpu).0
-                };
-                written[index as usize].value
-            })
-            .collect();
-        for vcpu in 1..cpus.count() {
-            let (core, thread) = cpus.core_and_thread(vcpu);
-            let (before, here) = (rankings[vcpu as usize - 1], rankings[vcpu as usize]);
-            if thread > 0 && before != here {
-                let message =
-                    format!("threads of core {core} have the rankings {before} and {here}");
-                let help = "the kernel ranks cores; give one ranking per core".to_string();
-                self.problem(&written[vcpu as usize], message, help);
-                bad = true;
-            }
-        }
-        if !bad && rankings.iter().all(|r| *r == rankings[0]) {
-            // amd_detect_prefcore() in arch/x86/kernel/acpi/cppc.c.
-            let message = format!("every ranking is {}", rankings[0]);
-            let help = "the kernel only uses rankings when two differ; leave them out otherwise";
-            self.problem(written, message, help.to_string());
-            bad = true;
-        }
-        (!bad).then_some(rankings)
     }
 }
 

@@ -1,14 +1,12 @@
 //! Distances between nodes, as ACPI's SLIT holds them.
 
-use std::collections::BTreeMap;
-
-use super::Checker;
+use super::{
+    Checker,
+    pairs::{Pairs, here},
+};
 use crate::{
-    document::{At, node::Value},
-    topology::{
-        LOCAL_DISTANCE, UNREACHABLE,
-        spec::{Distances, Spec},
-    },
+    document::At,
+    topology::{LOCAL_DISTANCE, UNREACHABLE, spec::Spec},
 };
 
 impl Checker<'_> {
@@ -16,108 +14,51 @@ impl Checker<'_> {
     pub(super) fn distances(&mut self, spec: &Spec, nodes: usize) -> Option<Vec<Vec<u8>>> {
         let written = spec.distances.as_ref()?;
         let before = self.problems.list.len();
-        let matrix = match &written.value {
-            Distances::Matrix(rows) => self.rows(written, rows, nodes, spec.asymmetric)?,
-            Distances::Pairs(pairs) => self.pairs(written, pairs, nodes, spec.asymmetric)?,
-        };
-        (self.problems.list.len() == before).then_some(matrix)
-    }
-
-    fn rows(
-        &mut self,
-        written: &At<Distances>,
-        rows: &[Vec<u32>],
-        nodes: usize,
-        asymmetric: bool,
-    ) -> Option<Vec<Vec<u8>>> {
-        let mut square = rows.len() == nodes;
-        if !square {
-            let message = format!(
-                "the distances have {} rows, but there are {nodes} nodes",
-                rows.len()
-            );
-            self.problem(written, message, "write one row per node".to_string());
-        }
-        for (row, values) in rows.iter().enumerate() {
-            if values.len() != nodes {
+        let all: Vec<usize> = (0..nodes).collect();
+        let table = self.pairs(&Pairs {
+            path: &["distances"],
+            what: "distance",
+            written,
+            from: &all,
+            nodes,
+        })?;
+        let mut matrix: Vec<Vec<Option<u32>>> = (0..nodes)
+            .map(|from| (0..nodes).map(|to| (from == to).then_some(10)).collect())
+            .collect();
+        for ((from, to), (value, place)) in &table {
+            let (from, to, value) = (*from, *to, *value);
+            self.distance(place, from, to, value);
+            // Both ways of a pair must agree; it is told once, at the later place.
+            let back = table.get(&(to, from)).map(|(back, _)| *back);
+            if let Some(back) = back
+                && !spec.asymmetric
+                && to < from
+                && back != value
+            {
                 let message = format!(
-                    "the row of node {row} has {} distances, but there are {nodes} nodes",
-                    values.len()
+                    "the distance from node {from} to {to} is {value}, but from {to} to {from} it is {back}"
                 );
-                let place = self.cell(row, None).unwrap_or(nowhere(written));
-                self.problem(&place, message, "write one distance per node".to_string());
-                square = false;
+                let help = format!("write {back} here, or add `asymmetric: true`");
+                self.problem(place, message, help);
+            }
+            matrix[from][to] = Some(value);
+            if !spec.asymmetric && back.is_none() {
+                matrix[to][from] = Some(value);
             }
         }
-        if !square {
+        self.complete(&here(written), &matrix, spec.asymmetric);
+        if self.problems.list.len() > before {
             return None;
         }
-        for (from, values) in rows.iter().enumerate() {
-            for (to, &value) in values.iter().enumerate() {
-                let place = self.cell(from, Some(to)).unwrap_or(nowhere(written));
-                self.distance(&place, from, to, value);
-                // Each pair is told once, at the later of its two places.
-                if to < from && !asymmetric && rows[to][from] != value {
-                    let there = rows[to][from];
-                    let message = format!(
-                        "the distance from node {from} to {to} is {value}, but from {to} to {from} it is {there}"
-                    );
-                    let help = format!("write {there} here, or add `asymmetric: true`");
-                    self.problem(&place, message, help);
-                }
-            }
-        }
+        let rows = matrix.into_iter();
         Some(
-            rows.iter()
-                .map(|row| row.iter().map(|v| narrow(*v)).collect())
+            rows.map(|row| row.into_iter().flatten().map(narrow).collect())
                 .collect(),
         )
     }
 
-    fn pairs(
-        &mut self,
-        written: &At<Distances>,
-        pairs: &BTreeMap<String, u32>,
-        nodes: usize,
-        asymmetric: bool,
-    ) -> Option<Vec<Vec<u8>>> {
-        let mut matrix: Vec<Vec<Option<u32>>> = (0..nodes)
-            .map(|from| (0..nodes).map(|to| (from == to).then_some(10)).collect())
-            .collect();
-        for (key, &value) in pairs {
-            let place = self.key_in("distances", key).unwrap_or(nowhere(written));
-            let ends = key
-                .split_once('-')
-                .and_then(|(a, b)| Some((a.trim().parse::<usize>().ok()?, b.trim().parse().ok()?)));
-            let Some((from, to)) = ends else {
-                let message = format!("`{key}` is no pair of nodes");
-                self.problem(&place, message, "write pairs like `0-1: 21`".to_string());
-                continue;
-            };
-            if let Some(beyond) = [from, to].into_iter().find(|n| *n >= nodes) {
-                let message = format!(
-                    "`{key}` names node {beyond}, but the last node is {}",
-                    nodes - 1
-                );
-                self.problem(&place, message, None);
-                continue;
-            }
-            self.distance(&place, from, to, value);
-            if from == to {
-                continue;
-            }
-            if !asymmetric {
-                if let Some(there) = matrix[from][to].filter(|there| *there != value) {
-                    let message = format!(
-                        "the distance of nodes {from} and {to} is {value} here and {there} in `{to}-{from}`"
-                    );
-                    let help = "give it once, or add `asymmetric: true`".to_string();
-                    self.problem(&place, message, help);
-                }
-                matrix[to][from] = Some(value);
-            }
-            matrix[from][to] = Some(value);
-        }
+    /// Tells which pairs are missing; none is guessed.
+    fn complete(&mut self, place: &At<()>, matrix: &[Vec<Option<u32>>], asymmetric: bool) {
         let mut missing = Vec::new();
         for (from, row) in matrix.iter().enumerate() {
             for (to, distance) in row.iter().enumerate() {
@@ -129,14 +70,8 @@ impl Checker<'_> {
         if !missing.is_empty() {
             let message = format!("the distances of {} are missing", missing.join(", "));
             let help = format!("add `{}: 20`; none is guessed", missing.join(": 20, "));
-            self.problem(written, message, help);
+            self.problem(place, message, help);
         }
-        Some(
-            matrix
-                .into_iter()
-                .map(|row| row.into_iter().map(|v| narrow(v.unwrap_or(20))).collect())
-                .collect(),
-        )
     }
 
     /// One distance by itself.
@@ -160,33 +95,6 @@ impl Checker<'_> {
             let help = "the most is 254; 255 means that it cannot be reached".to_string();
             self.problem(place, message, help);
         }
-    }
-
-    /// Position of a row of the matrix, or of a value in it.
-    fn cell(&self, row: usize, column: Option<usize>) -> Option<At<()>> {
-        let Value::List(rows) = &self.document.root().get("distances")?.value else {
-            return None;
-        };
-        let mut node = rows.get(row)?;
-        if let Some(column) = column {
-            let Value::List(values) = &node.value else {
-                return None;
-            };
-            node = values.get(column)?;
-        }
-        Some(At {
-            value: (),
-            line: node.line,
-            column: node.column,
-        })
-    }
-}
-
-fn nowhere<T>(place: &At<T>) -> At<()> {
-    At {
-        value: (),
-        line: place.line,
-        column: place.column,
     }
 }
 

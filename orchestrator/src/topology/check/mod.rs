@@ -3,7 +3,11 @@
 
 mod cpus;
 mod distances;
+mod hmat;
 mod nodes;
+mod pairs;
+mod rankings;
+mod sharing;
 mod words;
 
 use std::collections::BTreeMap;
@@ -45,29 +49,36 @@ impl Checker<'_> {
     /// `None` only after a problem was told.
     fn topology(&mut self, spec: &Spec) -> Option<Topology> {
         self.name(&spec.name);
-        let cpus = self.cpus(&spec.cpus);
+        let cpus = self.cpus(&spec.cpus, spec.hybrid.as_ref());
         let nodes = self.nodes(spec, cpus.as_ref());
         let node_count = spec.nodes.as_ref().map_or(1, |nodes| nodes.len());
         let distances = self.distances(spec, node_count);
         let pin = self.pin(spec.pin.as_ref(), cpus.as_ref().map(|c| c.count()));
         let cpu = self.cpu_model(spec);
         let memory_backing = self.backing(spec);
+        let hmat = self.hmat(spec, nodes.as_deref());
         let cpus = cpus?;
+        let caches = self.caches(spec, &cpus);
         let sets = self.sets(spec, cpus.count());
         let preferred_cores = self.preferred_cores(spec, &cpus);
         let cmdline = self.cmdline(spec, &sets, &cpus);
         let nodes = nodes?;
+        self.sharing(spec, &cpus, &caches, &nodes);
         Some(Topology {
             name: spec.name.value.clone(),
             cpus,
             nodes,
             distances,
+            hmat,
+            caches,
             sets,
             cmdline,
             preferred_cores,
             pin,
             cpu,
             memory_backing,
+            deliberate: spec.deliberate.iter().map(|o| o.value).collect(),
+            optional: spec.optional.iter().map(|o| o.value).collect(),
         })
     }
 

@@ -6,7 +6,7 @@ use crate::{
     topology::{
         CpuLayout, CpuList, Node,
         size::{MIB, Size},
-        spec::{NodeSpec, Spec},
+        spec::{NodeSpec, Oddity, Spec},
     },
 };
 
@@ -54,12 +54,17 @@ impl Checker<'_> {
         }
         let cpu_lists = self.node_cpus(written, cpus?);
         let (memory, cpu_lists) = (memory?, cpu_lists?);
-        let nodes: Vec<Node> = cpu_lists
+        let mut nodes: Vec<Node> = cpu_lists
             .into_iter()
             .zip(memory)
-            .map(|(cpus, memory)| Node { cpus, memory })
+            .map(|(cpus, memory)| Node {
+                cpus,
+                memory,
+                initiator: None,
+            })
             .collect();
-        self.whole(written, &nodes);
+        self.whole(spec, written, &nodes);
+        self.reached_from(written, &mut nodes);
         Some(nodes)
     }
 
@@ -84,6 +89,7 @@ impl Checker<'_> {
                 Some(vec![Node {
                     cpus: CpuList::all(cpus?.count()),
                     memory: bytes,
+                    initiator: Some(0),
                 }])
             }
             (Some(_), None) => None,
@@ -207,7 +213,42 @@ impl Checker<'_> {
         Some(lists)
     }
 
-    fn whole(&mut self, written: &At<Vec<At<NodeSpec>>>, nodes: &[Node]) {
+    /// Fills in who reaches each node best.
+    fn reached_from(&mut self, written: &At<Vec<At<NodeSpec>>>, nodes: &mut [Node]) {
+        for (index, place) in (0..).zip(written.iter()) {
+            let own = !nodes[index as usize].cpus.is_empty();
+            nodes[index as usize].initiator = own.then_some(index);
+            let Some(initiator) = place.initiator else {
+                continue;
+            };
+            let problem = match nodes.get(initiator.value as usize) {
+                None => Some(format!(
+                    "`initiator` is node {}, but the last node is {}",
+                    initiator.value,
+                    nodes.len() - 1
+                )),
+                Some(node) if node.cpus.is_empty() => Some(format!(
+                    "`initiator` is node {}, which has no CPUs",
+                    initiator.value
+                )),
+                Some(_) if own && initiator.value != index => Some(format!(
+                    "`initiator` is node {}, but node {index} has CPUs of its own",
+                    initiator.value
+                )),
+                Some(_) => None,
+            };
+            match problem {
+                Some(message) => {
+                    let help = "name a node with CPUs, and only in nodes without".to_string();
+                    self.problem(&initiator, message, help);
+                }
+                None => nodes[index as usize].initiator = Some(initiator.value),
+            }
+        }
+    }
+
+    fn whole(&mut self, spec: &Spec, written: &At<Vec<At<NodeSpec>>>, nodes: &[Node]) {
+        let meant = |oddity: Oddity| spec.deliberate.iter().any(|d| d.value == oddity);
         for (index, (node, place)) in nodes.iter().zip(written.iter()).enumerate() {
             if node.memory > 0 {
                 continue;
@@ -216,10 +257,11 @@ impl Checker<'_> {
                 let message = format!("node {index} has neither CPUs nor memory");
                 let help = "the kernel never brings such a node online; leave it out".to_string();
                 self.problem(place, message, help);
-            } else if node.cpus.contains(0) {
+            } else if node.cpus.contains(0) && !meant(Oddity::MemorylessBootNode) {
                 let message = format!("node {index} holds the boot CPU 0, but no memory");
-                let help = "give it memory, and let another node be the memoryless one".to_string();
-                self.problem(place, message, help);
+                let help = "let another node be the memoryless one, or add \
+                            `deliberate: [memoryless-boot-node]`";
+                self.problem(place, message, help.to_string());
             }
         }
         self.enough(written, nodes.iter().map(|n| n.memory).sum());

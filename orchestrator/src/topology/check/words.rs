@@ -81,7 +81,7 @@ impl Checker<'_> {
         let Some(mode) = cmdline::value(filled, "amd_pstate") else {
             return;
         };
-        if spec.preferred_cores.is_some() && !["guided", "passive"].contains(&mode) {
+        if !added(spec, "").is_empty() && !["guided", "passive"].contains(&mode) {
             let place = self.word(written, "amd_pstate");
             let message =
                 format!("`amd_pstate={mode}` leaves the kernel without rankings in a guest");
@@ -200,7 +200,7 @@ impl Checker<'_> {
 /// them, a governor that starts no threads of its own, and the scheduler's
 /// domains in debugfs, where the proof looks for `SD_ASYM_PACKING`.
 fn added(spec: &Spec, filled: &str) -> Vec<&'static str> {
-    if spec.preferred_cores.is_none() {
+    if spec.preferred_cores.is_none() && spec.hybrid.is_none() {
         return Vec::new();
     }
     let mut words = Vec::new();

@@ -74,6 +74,31 @@ fn parts(topology: &Topology, level: Level, within: &CpuList) -> Vec<(u32, CpuLi
         .collect()
 }
 
+/// Title of a frame: its name, and the caches shared within it. A level of
+/// which there is one in the next has no frame of its own.
+fn title(topology: &Topology, name: &str, level: Level, whole: bool) -> String {
+    let layout = topology.cpus;
+    let mut levels = vec![level];
+    if level == Level::Socket && layout.dies == 1 {
+        levels.push(Level::Die);
+    }
+    if levels.contains(&Level::Die) && layout.clusters == 1 {
+        levels.push(Level::Cluster);
+    }
+    let mut parts = vec![name.to_string()];
+    if !whole {
+        parts[0].push_str(" (part)");
+    }
+    if levels.contains(&topology.caches.l3) {
+        parts.push("L3".into());
+    }
+    if levels.contains(&topology.caches.l2) {
+        parts.push("L2".into());
+    }
+    parts.retain(|part| !part.is_empty());
+    parts.join(" · ")
+}
+
 /// `2 sockets × 4 cores × 2 threads`.
 fn shape(topology: &Topology) -> String {
     let layout = topology.cpus;

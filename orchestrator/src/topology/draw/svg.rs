@@ -84,33 +84,27 @@ fn node(topology: &Topology, marks: &[Mark], index: usize) -> Piece {
     } else {
         let sockets = parts(topology, Level::Socket, &node.cpus)
             .into_iter()
-            .map(|(index, cpus, _)| socket(topology, marks, index, &cpus))
+            .map(|(index, cpus, whole)| socket(topology, marks, index, &cpus, whole))
             .collect();
         flow(sockets, WIDEST - 4 * PAD)
     };
     framed(inside, format!("node {index} · {memory}"), "#eef3f8")
 }
 
-fn socket(topology: &Topology, marks: &[Mark], index: u32, cpus: &CpuList) -> Piece {
+fn socket(topology: &Topology, marks: &[Mark], index: u32, cpus: &CpuList, whole: bool) -> Piece {
+    let title = super::title(topology, &format!("socket {index}"), Level::Socket, whole);
     if topology.cpus.dies == 1 {
-        return framed(
-            die(topology, marks, cpus),
-            format!("socket {index} · L3"),
-            "#ffffff",
-        );
+        return framed(die(topology, marks, cpus), title, "#ffffff");
     }
     let dies = parts(topology, Level::Die, cpus)
         .into_iter()
-        .map(|(index, cpus, _)| {
-            let title = format!("die {} · L3", index % topology.cpus.dies);
+        .map(|(index, cpus, whole)| {
+            let name = format!("die {}", index % topology.cpus.dies);
+            let title = super::title(topology, &name, Level::Die, whole);
             framed(die(topology, marks, &cpus), title, "#ffffff")
         })
         .collect();
-    framed(
-        flow(dies, WIDEST - 8 * PAD),
-        format!("socket {index}"),
-        "#f7f7f7",
-    )
+    framed(flow(dies, WIDEST - 8 * PAD), title, "#f7f7f7")
 }
 
 fn die(topology: &Topology, marks: &[Mark], cpus: &CpuList) -> Piece {
@@ -119,7 +113,11 @@ fn die(topology: &Topology, marks: &[Mark], cpus: &CpuList) -> Piece {
     }
     let clusters = parts(topology, Level::Cluster, cpus)
         .into_iter()
-        .map(|(_, cpus, _)| framed(all_cores(topology, marks, &cpus), "L2".into(), "#fbfbfb"))
+        .map(|(index, cpus, whole)| {
+            let name = format!("cluster {}", index % topology.cpus.clusters);
+            let title = super::title(topology, &name, Level::Cluster, whole);
+            framed(all_cores(topology, marks, &cpus), title, "#fbfbfb")
+        })
         .collect();
     flow(clusters, WIDEST - 12 * PAD)
 }

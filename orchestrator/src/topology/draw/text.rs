@@ -7,7 +7,7 @@ use super::{
     marks::{self, Mark},
     parts, shape,
 };
-use crate::topology::{CpuList, Level, PinPolicy, Topology, size::Size};
+use crate::topology::{CpuList, Level, OptionalPart, PinPolicy, Topology, size::Size};
 
 /// Beyond this many nodes a matrix of distances helps nobody.
 const LARGEST_MATRIX: usize = 24;
@@ -30,6 +30,7 @@ pub fn text(topology: &Topology, width: usize) -> String {
     lines.push(String::new());
     lines.extend(legend(topology, &marks));
     lines.extend(distances(topology));
+    lines.extend(hmat(topology));
     lines.extend(wrapped("cmdline", &topology.cmdline, width));
     lines.extend(pin(topology));
     lines.extend(processor(topology));
@@ -87,21 +88,20 @@ fn socket(
     whole: bool,
     limit: usize,
 ) -> Block {
-    let part = if whole { "" } else { " (part)" };
     let inside = limit.saturating_sub(4);
+    let title = super::title(topology, &format!("socket {index}"), Level::Socket, whole);
     if topology.cpus.dies == 1 {
-        let content = die(topology, marks, cpus, inside);
-        return content.framed(&format!("socket {index}{part} · L3"));
+        return die(topology, marks, cpus, inside).framed(&title);
     }
     let dies: Vec<Block> = parts(topology, Level::Die, cpus)
         .into_iter()
         .map(|(index, cpus, whole)| {
-            let part = if whole { "" } else { " (part)" };
+            let name = format!("die {}", index % topology.cpus.dies);
             let content = die(topology, marks, &cpus, inside.saturating_sub(4));
-            content.framed(&format!("die {}{part} · L3", index % topology.cpus.dies))
+            content.framed(&super::title(topology, &name, Level::Die, whole))
         })
         .collect();
-    Block::flow(&dies, 1, inside).framed(&format!("socket {index}{part}"))
+    Block::flow(&dies, 1, inside).framed(&title)
 }
 
 fn die(topology: &Topology, marks: &[Mark], cpus: &CpuList, limit: usize) -> Block {
@@ -110,10 +110,11 @@ fn die(topology: &Topology, marks: &[Mark], cpus: &CpuList, limit: usize) -> Blo
     }
     let clusters: Vec<Block> = parts(topology, Level::Cluster, cpus)
         .into_iter()
-        .map(|(_, cpus, whole)| {
-            let part = if whole { "" } else { " (part)" };
+        .map(|(index, cpus, whole)| {
+            let name = format!("cluster {}", index % topology.cpus.clusters);
+            let title = super::title(topology, &name, Level::Cluster, whole);
             let content = all_cores(topology, marks, &cpus, limit.saturating_sub(4));
-            content.framed(&format!("L2{part}"))
+            content.framed(&title)
         })
         .collect();
     Block::flow(&clusters, 1, limit)
@@ -128,7 +129,7 @@ fn all_cores(topology: &Topology, marks: &[Mark], cpus: &CpuList, limit: usize) 
             if folded {
                 run(cores)
             } else {
-                core(cores, digits)
+                core(cores, topology.cpus.threads as usize, digits)
             }
         })
         .collect();
@@ -139,17 +140,20 @@ fn all_cores(topology: &Topology, marks: &[Mark], cpus: &CpuList, limit: usize) 
     Block::flow(&blocks, 1, limit)
 }
 
-/// A core: its threads, its ranking and its sets, one below the other.
-fn core(core: &Cores, digits: usize) -> Block {
+/// A core: its threads, its ranking and its sets, one below the other. A core
+/// with fewer threads than others leaves their rows empty.
+fn core(core: &Cores, threads: usize, digits: usize) -> Block {
+    let ranking = core.ranking.map(|ranking| format!("r{ranking}"));
     let width = digits
-        .max(core.ranking.map_or(0, |_| 3))
+        .max(ranking.as_ref().map_or(0, String::len))
         .max(core.marks.chars().count());
     let mut lines: Vec<String> = core
         .cpus
         .iter()
         .map(|cpu| format!("{cpu:>width$}"))
         .collect();
-    if let Some(ranking) = core.ranking {
+    lines.resize(threads, String::new());
+    if let Some(ranking) = ranking {
         lines.push(format!("{ranking:>width$}"));
     }
     if !core.marks.is_empty() {
@@ -182,7 +186,7 @@ fn legend(topology: &Topology, marks: &[Mark]) -> Vec<String> {
     let folded = topology.vcpus() > FOLD_ABOVE;
     let mut below = Vec::new();
     if topology.preferred_cores.is_some() {
-        below.push(if folded { "ranking after r" } else { "ranking" });
+        below.push("ranking after r");
     }
     if !marks.is_empty() {
         below.push("letters of its sets");
@@ -233,6 +237,39 @@ fn distances(topology: &Topology) -> Vec<String> {
     lines
 }
 
+fn hmat(topology: &Topology) -> Vec<String> {
+    let Some(hmat) = &topology.hmat else {
+        return Vec::new();
+    };
+    let mut lines = Vec::new();
+    if hmat.paths.len() <= LARGEST_MATRIX {
+        for path in &hmat.paths {
+            lines.push(format!(
+                "node {} to memory of node {}: {} ns, {}/s",
+                path.initiator,
+                path.target,
+                path.latency,
+                Size(path.bandwidth)
+            ));
+        }
+    } else {
+        lines.push(format!(
+            "paths to memory: {} are described",
+            hmat.paths.len()
+        ));
+    }
+    for cache in &hmat.caches {
+        lines.push(format!(
+            "memory-side cache of node {}, level {}: {}",
+            cache.node,
+            cache.level,
+            Size(cache.size)
+        ));
+    }
+    lines.push(String::new());
+    lines
+}
+
 /// A text after a label, broken between words.
 fn wrapped(label: &str, text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
@@ -266,6 +303,16 @@ fn pin(topology: &Topology) -> Vec<String> {
 
 fn processor(topology: &Topology) -> Vec<String> {
     let mut lines = Vec::new();
+    if topology.caches.l3 == Level::Core {
+        lines.push("caches: each core has an L3 of its own".to_string());
+    }
+    for part in &topology.optional {
+        let name = match part {
+            OptionalPart::Clusters => "clusters",
+            OptionalPart::Caches => "caches",
+        };
+        lines.push(format!("optional: {name}, where QEMU cannot make them"));
+    }
     let cpu = &topology.cpu;
     if cpu.model.is_some() || !cpu.flags.is_empty() {
         let model = cpu.model.as_deref().unwrap_or("the bench's model");

@@ -16,7 +16,7 @@ impl Proof<'_> {
             self.group("clusters", Level::Cluster, |cpu| &cpu.cluster_siblings);
         }
         self.group("threads of a core", Level::Core, |cpu| &cpu.smt_siblings);
-        self.group("last-level caches", Level::Die, |cpu| &cpu.llc);
+        self.group("last-level caches", self.topology.caches.l3, |cpu| &cpu.llc);
     }
 
     fn group(&mut self, field: &str, level: Level, read: impl Fn(&CpuView) -> &Option<String>) {

@@ -34,6 +34,55 @@ impl Proof<'_> {
             );
             self.memory(index, asked.memory, view);
             self.distances(index as usize, view);
+            self.hmat(index, view);
+        }
+    }
+
+    /// Access class 0 holds what the best initiator gets: for a node with CPUs
+    /// the node itself, else the one named (`drivers/acpi/numa/hmat.c`).
+    fn hmat(&mut self, index: u32, view: &NodeView) {
+        let Some(hmat) = &self.topology.hmat else {
+            return;
+        };
+        let initiator = self.topology.nodes[index as usize].initiator;
+        let path = hmat
+            .paths
+            .iter()
+            .find(|path| path.target == index && Some(path.initiator) == initiator)
+            .copied();
+        if let Some(path) = path {
+            let list: Vec<String> = view.initiators0.iter().map(u32::to_string).collect();
+            self.texts(
+                format!("node {index} initiators"),
+                path.initiator.to_string(),
+                list.join(" "),
+            );
+            for (name, unit, asked) in [
+                ("read_latency", "ns", u64::from(path.latency)),
+                ("write_latency", "ns", u64::from(path.latency)),
+                ("read_bandwidth", "MiB/s", path.bandwidth / MIB),
+                ("write_bandwidth", "MiB/s", path.bandwidth / MIB),
+            ] {
+                let field = format!("node {index} {}", name.replace('_', " "));
+                let seen = view.access0.get(name);
+                let seen = seen.map_or(String::new(), |value| format!("{value} {unit}"));
+                self.texts(field, format!("{asked} {unit}"), seen);
+            }
+        }
+        let asked: Vec<String> = hmat
+            .caches
+            .iter()
+            .filter(|cache| cache.node == index)
+            .map(|cache| format!("level {} {}", cache.level, Size(cache.size)))
+            .collect();
+        let seen: Vec<String> = view
+            .memory_caches
+            .iter()
+            .map(|(level, bytes)| format!("level {level} {}", Size(*bytes)))
+            .collect();
+        if !asked.is_empty() || !seen.is_empty() {
+            let field = format!("node {index} memory-side caches");
+            self.texts(field, asked.join(", "), seen.join(", "));
         }
     }
 
