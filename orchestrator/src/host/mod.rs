@@ -4,7 +4,11 @@
 //! folder of files can stand for another host.
 
 mod identity;
+mod inventory;
 mod load;
+mod pins;
 
 pub use identity::Identity;
+pub use inventory::{CoreKind, HostCpu, HostNode, Inventory, InventoryError};
 pub use load::{Window, WindowEnd};
+pub use pins::{PinError, PinMode, PinPlan, plan};
