@@ -3,12 +3,15 @@
 //! Every reader takes the folder in which `proc` and `sys` lie, so that a
 //! folder of files can stand for another host.
 
+pub mod affinity;
 mod identity;
 mod inventory;
+mod leases;
 mod load;
 mod pins;
 
 pub use identity::Identity;
 pub use inventory::{CoreKind, HostCpu, HostNode, Inventory, InventoryError};
+pub use leases::{Lease, LeaseError, Leases};
 pub use load::{Window, WindowEnd};
 pub use pins::{PinError, PinMode, PinPlan, plan};
