@@ -9,13 +9,14 @@ use std::{
 };
 
 use topolab::{
-    host::Identity,
+    host::{Identity, Inventory, LeaseError, Leases},
     image::Image,
     qemu::args::{self, Accel, Capabilities, TcgThread},
     run::{
-        Bench, Cancel, KernelImage, Limits, RunEvent, RunResult, RunUnit, Session, Stop, execute,
+        Bench, Cancel, KernelImage, Limits, Overcommit, PinWish, RunEvent, RunResult, RunUnit,
+        Session, Stop, execute,
     },
-    topology::Topology,
+    topology::{CpuList, PinPolicy, Topology},
 };
 use topolab_protocol::{
     settings::Settings,
@@ -46,6 +47,7 @@ fn bench() -> Bench {
         },
         root: "/".into(),
         identity: Identity::default(),
+        pins: PinWish::default(),
         fallback: None,
     }
 }
@@ -99,6 +101,10 @@ impl Ran {
 }
 
 async fn run_unit(unit: RunUnit, cancel: Cancel) -> Ran {
+    run_on(unit, &bench(), cancel).await
+}
+
+async fn run_on(unit: RunUnit, bench: &Bench, cancel: Cancel) -> Ran {
     let folder = tempfile::tempdir().unwrap();
     let mut events = Vec::new();
     let mut hear = |event| events.push(event);
@@ -108,7 +114,7 @@ async fn run_unit(unit: RunUnit, cancel: Cancel) -> Ran {
         typed: None,
     };
     let started = Instant::now();
-    let result = execute(&unit, &bench(), &folder.path().join("run"), session).await;
+    let result = execute(&unit, bench, &folder.path().join("run"), session).await;
     let took = started.elapsed();
     let pid = events.iter().find_map(|event| match event {
         RunEvent::Started { pid } => Some(*pid),
@@ -413,4 +419,49 @@ async fn a_kernel_without_virtio_console_is_told_from_its_configuration() {
         "boot-failed: agent never came: kernel lacks CONFIG_VIRTIO_CONSOLE"
     );
     assert!(ran.result.console_tail[0].contains("Linux version"));
+}
+
+/// The last CPU this test may use.
+fn last_cpu() -> CpuList {
+    let host = Inventory::read(Path::new("/")).unwrap();
+    CpuList::from_iter(host.allowed.iter().next_back())
+}
+
+#[tokio::test]
+async fn vcpus_are_pinned_and_the_cores_are_leased_meanwhile() {
+    let folder = tempfile::tempdir().unwrap();
+    let last = last_cpu();
+    let mut bench = bench();
+    bench.pins = PinWish {
+        policy: Some(PinPolicy::Map(vec![(CpuList::all(1), last.clone())])),
+        leases: Some(folder.path().into()),
+        overcommit: Overcommit::Refuse,
+    };
+    let ran = run_on(unit("good"), &bench, Cancel::never()).await;
+    assert_eq!(ran.verdict(), "completed: ");
+    assert_eq!(ran.result.trust.pins["vcpu0"], last.to_string());
+
+    let held = Leases::new(folder.path())
+        .take::<_, LeaseError>(&CpuList::new(), |_| Ok((last.clone(), ())))
+        .unwrap();
+    let ran = run_on(unit("good"), &bench, Cancel::never()).await;
+    assert_eq!(
+        ran.verdict(),
+        format!("lab-failed: pin: host CPUs {last} are leased to other guests")
+    );
+    drop(held);
+    let ran = run_on(unit("good"), &bench, Cancel::never()).await;
+    assert_eq!(ran.verdict(), "completed: ");
+}
+
+#[tokio::test]
+async fn more_vcpus_than_host_cpus_can_be_refused() {
+    let mut bench = bench();
+    bench.pins.overcommit = Overcommit::Refuse;
+    let mut unit = unit("good");
+    let text = "name: t\ncpus: {cores: 64}\nmemory: 512M\n";
+    unit.topology = Topology::from_text("t", text).unwrap();
+    let ran = run_on(unit, &bench, Cancel::never()).await;
+    assert_eq!(ran.result.outcome.class(), "not-testable");
+    assert!(ran.verdict().contains("64 vCPUs on "), "{}", ran.verdict());
 }

@@ -20,6 +20,8 @@ pub struct Window {
 /// What a window saw.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WindowEnd {
+    /// How long it was open, seconds.
+    pub seconds: f64,
     /// Milliseconds each thread was runnable and did not run; `None` where the
     /// host's kernel does not say.
     pub run_delay_ms: Vec<Option<f64>>,
@@ -60,6 +62,7 @@ impl Window {
                 (stalled.as_secs_f64() / seconds.max(1e-6)).min(1.0)
             });
         WindowEnd {
+            seconds,
             run_delay_ms: run_delay_ms.collect(),
             cpu_pressure,
         }

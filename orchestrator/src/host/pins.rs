@@ -44,7 +44,7 @@ pub enum PinError {
         reason: String,
     },
     /// The user's map names CPUs that cannot be used.
-    #[error("pin: host CPUs {cpus} {why}")]
+    #[error("host CPUs {cpus} {why}")]
     Unusable {
         /// The CPUs.
         cpus: CpuList,
@@ -52,7 +52,7 @@ pub enum PinError {
         why: &'static str,
     },
     /// The user's map leaves vCPUs out.
-    #[error("pin: the map says nothing about vCPUs {vcpus}")]
+    #[error("the pin map says nothing about vCPUs {vcpus}")]
     Missing {
         /// The vCPUs.
         vcpus: CpuList,
@@ -517,20 +517,20 @@ mod tests {
         };
         assert_eq!(
             refused(&[("0-3", "2-5")], ""),
-            "pin: host CPUs 3 are offline or do not exist"
+            "host CPUs 3 are offline or do not exist"
         );
         assert_eq!(
             refused(&[("0-3", "4-7")], "5"),
-            "pin: host CPUs 5 are leased to other guests"
+            "host CPUs 5 are leased to other guests"
         );
         assert_eq!(
             refused(&[("0-1", "4-5")], ""),
-            "pin: the map says nothing about vCPUs 2-3"
+            "the pin map says nothing about vCPUs 2-3"
         );
         let error = made(&fixture::container(), &four, &map(&[("0-3", "0-3")]), "").unwrap_err();
         assert_eq!(
             error.to_string(),
-            "pin: host CPUs 0,3 are not allowed to this process"
+            "host CPUs 0,3 are not allowed to this process"
         );
     }
 }

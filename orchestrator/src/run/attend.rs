@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use topolab_protocol::observed::Observed;
 
+use super::pinning::Pinning;
 use crate::{
-    host::Window,
+    host::{Window, WindowEnd},
     outcome::Outcome,
     qemu::{process::Qemu, qmp::Qmp},
     store::record::Trust,
@@ -52,17 +53,31 @@ pub struct Attendant {
     pub expected: Expected,
     /// Whether durations may be judged, as far as it is known.
     pub trust: Trust,
+    pinning: Option<Pinning>,
     threads: Vec<u32>,
     window: Option<Window>,
 }
 
+/// A vCPU that waited for a host CPU for more than this share of the window was
+/// disturbed.
+const DELAY_SHARE: f64 = 0.02;
+/// A host on which tasks waited for a CPU for more than this share of the
+/// window was busy with other things.
+const PRESSURE: f64 = 0.10;
+
 impl Attendant {
     /// At the side of a run that has not begun.
-    pub fn new(root: PathBuf, expected: Expected, trust: Trust) -> Self {
+    pub(super) fn new(
+        root: PathBuf,
+        expected: Expected,
+        trust: Trust,
+        pinning: Option<Pinning>,
+    ) -> Self {
         Self {
             root,
             expected,
             trust,
+            pinning,
             threads: Vec::new(),
             window: None,
         }
@@ -72,10 +87,15 @@ impl Attendant {
     ///
     /// # Errors
     /// What is wrong with the lab.
-    pub async fn before_start(&mut self, _qemu: &Qemu, qmp: &Qmp) -> Result<(), LabFault> {
+    pub async fn before_start(&mut self, qemu: &Qemu, qmp: &Qmp) -> Result<(), LabFault> {
         let threads = qmp.vcpu_threads().await;
         let threads = threads.map_err(|error| ("qemu", error.to_string()))?;
         self.threads = threads.iter().map(|thread| thread.thread_id).collect();
+        if let Some(pinning) = &self.pinning {
+            let bound = pinning.apply(&self.root, qemu.pid(), &threads);
+            let bound = bound.map_err(|error| ("pin", error.to_string()))?;
+            self.trust.pins = bound.into_iter().collect();
+        }
         Ok(())
     }
 
@@ -104,15 +124,65 @@ impl Attendant {
     pub fn end(&mut self) {
         if let Some(window) = self.window.take() {
             let end = window.close();
+            self.judge_window(&end);
             self.trust.run_delay_ms = end.run_delay_ms.into_iter().flatten().collect();
             self.trust.cpu_pressure = end.cpu_pressure;
         }
+    }
+
+    /// Adds what the window says against judging durations.
+    fn judge_window(&mut self, end: &WindowEnd) {
+        let allowed = end.seconds * 1e3 * DELAY_SHARE;
+        let mut reasons = Vec::new();
+        for (vcpu, delay) in end.run_delay_ms.iter().enumerate() {
+            if let Some(delay) = delay.filter(|delay| *delay > allowed) {
+                let share = delay / end.seconds / 10.0;
+                reasons.push(format!(
+                    "vCPU {vcpu} waited {delay:.0} ms for a host CPU ({share:.1} % of the window)"
+                ));
+            }
+        }
+        if let Some(pressure) = end.cpu_pressure.filter(|pressure| *pressure > PRESSURE) {
+            let share = pressure * 100.0;
+            reasons.push(format!(
+                "the host was short of CPUs {share:.0} % of the window"
+            ));
+        }
+        self.trust.timing &= reasons.is_empty();
+        self.trust.reasons.extend(reasons);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_disturbed_window_is_not_trusted_and_says_why() {
+        let trust = Trust {
+            timing: true,
+            ..Trust::default()
+        };
+        let mut attendant = Attendant::new("/".into(), Expected::default(), trust, None);
+        let mut end = WindowEnd {
+            seconds: 2.0,
+            run_delay_ms: vec![Some(39.0), None],
+            cpu_pressure: Some(0.05),
+        };
+        attendant.judge_window(&end);
+        assert!(attendant.trust.timing);
+        end.run_delay_ms[0] = Some(100.0);
+        end.cpu_pressure = Some(0.5);
+        attendant.judge_window(&end);
+        assert!(!attendant.trust.timing);
+        assert_eq!(
+            attendant.trust.reasons,
+            [
+                "vCPU 0 waited 100 ms for a host CPU (5.0 % of the window)",
+                "the host was short of CPUs 50 % of the window"
+            ]
+        );
+    }
 
     #[test]
     fn another_kernel_is_named_with_both_identities() {
@@ -123,6 +193,7 @@ mod tests {
                 ..Expected::default()
             },
             Trust::default(),
+            None,
         );
         let mut observed = Observed {
             build_id: "bb".into(),

@@ -10,7 +10,7 @@ use crate::{
         args::{self, Accel, TcgThread},
         capabilities::{self, About, AskError},
     },
-    topology::Topology,
+    topology::{PinPolicy, Topology},
 };
 
 /// Where a run happens.
@@ -24,8 +24,31 @@ pub struct Bench {
     pub root: PathBuf,
     /// What this host is.
     pub identity: Identity,
+    /// Where vCPUs run on the host.
+    pub pins: PinWish,
     /// Why guests are emulated although KVM might have been expected.
     pub fallback: Option<String>,
+}
+
+/// What is asked of pinning.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PinWish {
+    /// In place of the topology's own wish.
+    pub policy: Option<PinPolicy>,
+    /// Folder in which CPUs are leased; absent: nobody else is expected.
+    pub leases: Option<PathBuf>,
+    /// What to do when there are more vCPUs than host CPUs.
+    pub overcommit: Overcommit,
+}
+
+/// What to do when there are more vCPUs than host CPUs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Overcommit {
+    /// Run; durations are marked.
+    #[default]
+    Allow,
+    /// Do not run.
+    Refuse,
 }
 
 /// What the user asks of the bench.
@@ -40,6 +63,8 @@ pub struct LabWish {
     pub tcg_thread: Option<TcgThread>,
     /// CPU model in place of the topology's or the usual one.
     pub cpu_model: Option<String>,
+    /// Where vCPUs run on the host.
+    pub pins: PinWish,
     /// Folder in which answers are remembered.
     pub cache: PathBuf,
     /// Folder with `dev`, `proc` and `sys`; `/` but for tests.
@@ -103,6 +128,7 @@ impl Lab {
             args,
             root: self.wish.root.clone(),
             identity: self.identity.clone(),
+            pins: self.wish.pins.clone(),
             fallback: choice.fallback,
         })
     }
@@ -151,6 +177,7 @@ impl LabWish {
             accel: Wish::Auto,
             tcg_thread: None,
             cpu_model: None,
+            pins: PinWish::default(),
             cache: cache.into(),
             root: "/".into(),
         }

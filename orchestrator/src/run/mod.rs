@@ -14,6 +14,7 @@ mod event;
 mod judge;
 mod lab;
 mod needs;
+mod pinning;
 mod splat;
 mod unit;
 
@@ -21,6 +22,6 @@ pub use clocks::Limits;
 pub use console::clean;
 pub use engine::Session;
 pub use event::{Cancel, RunEvent, Stop, Typed};
-pub use lab::{Bench, Lab, LabWish, QEMU};
+pub use lab::{Bench, Lab, LabWish, Overcommit, PinWish, QEMU};
 pub use splat::{Scanner, Splat, SplatKind};
 pub use unit::{KernelImage, RunResult, RunUnit, command_line, execute};

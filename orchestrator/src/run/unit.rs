@@ -23,8 +23,10 @@ use super::{
     engine::{self, Channels, Job, Left, Session},
     lab::{Bench, host_cpus},
     needs,
+    pinning::{self, Pinning},
 };
 use crate::{
+    host::PinMode,
     image::{UserSpace, disk::overlay},
     kernel::KernelConfig,
     outcome::Outcome,
@@ -127,7 +129,7 @@ pub async fn execute(
     session: Session<'_>,
 ) -> RunResult {
     let mut environment = environment(unit, bench);
-    let trust = trust(unit, bench);
+    let mut trust = trust(unit, bench);
     let lacks = match kernel_config(unit) {
         Some(config) => {
             let lacking = needs::lacking_for_disk(&config, &unit.image);
@@ -142,7 +144,16 @@ pub async fn execute(
         }
         None => Vec::new(),
     };
-    let job = match prepare(unit, bench, folder, trust.clone(), lacks) {
+    let pinning = match pinning::prepare(&unit.topology, bench) {
+        Ok(pinning) => pinning,
+        Err(outcome) => return without_guest(environment, trust, outcome),
+    };
+    let mut notes = pinning.plan.notes.clone();
+    if trust.timing && pinning.plan.mode == PinMode::None {
+        trust.timing = false;
+        trust.reasons.push("vCPUs are not pinned".into());
+    }
+    let job = match prepare(unit, bench, folder, trust.clone(), lacks, pinning) {
         Ok(job) => job,
         Err(error) => {
             let outcome = Outcome::LabFailed {
@@ -165,7 +176,10 @@ pub async fn execute(
     if let Some(version) = &left.qemu_version {
         environment.qemu.clone_from(version);
     }
-    result(left, environment)
+    let mut result = result(left, environment);
+    notes.append(&mut result.notes);
+    result.notes = notes;
+    result
 }
 
 fn result(left: Left, environment: Environment) -> RunResult {
@@ -222,6 +236,7 @@ fn prepare<'a>(
     folder: &'a Path,
     trust: Trust,
     lacks: Vec<String>,
+    pinning: Pinning,
 ) -> io::Result<Job<'a>> {
     make_private(folder)?;
     let channels = Channels::open()?;
@@ -254,7 +269,9 @@ fn prepare<'a>(
         console: Chardev::Inherited(channels.console.number()),
         ..Devices::default()
     };
-    let mut args = args::build(&unit.topology, &bench.args, &devices);
+    let mut place = bench.args.clone();
+    pinning.bind_memory(&mut place);
+    let mut args = args::build(&unit.topology, &place, &devices);
     // The virtual CPUs wait until their threads are where they belong.
     args.push("-S".into());
     fs::write(folder.join("qemu.args"), args.join("\n") + "\n")?;
@@ -293,7 +310,7 @@ fn prepare<'a>(
             unit.limits
         },
         dialogue: Dialogue::new(request),
-        attendant: Attendant::new(bench.root.clone(), expected, trust),
+        attendant: Attendant::new(bench.root.clone(), expected, trust, Some(pinning)),
         emulated,
         allowed: &unit.allowed_splats,
         lacks,
