@@ -17,7 +17,7 @@ pub use archive::{Archive, ArchiveError};
 pub use libraries::{LibraryError, LoaderPaths};
 pub use modules::{ModuleError, ModuleTree};
 use sha2::{Digest, Sha256};
-pub use user_space::{GuestDisk, UserSpace};
+pub use user_space::{GuestDisk, LoginKey, Reach, SshLogin, UserSpace};
 
 /// File in the guest that lists modules to load before the agent looks for its
 /// port: one absolute path per line, in order.

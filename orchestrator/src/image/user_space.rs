@@ -15,6 +15,37 @@ pub struct UserSpace {
     pub disk: Option<GuestDisk>,
     /// Words for the kernel's command line.
     pub words: String,
+    /// How the agent is reached.
+    pub reach: Reach,
+}
+
+/// How the agent of a guest is reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reach {
+    /// It is in the image and finds its port.
+    Port,
+    /// It is brought in over SSH.
+    Ssh(SshLogin),
+}
+
+/// How an image is entered over SSH.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SshLogin {
+    /// Who logs in.
+    pub user: String,
+    /// With what.
+    pub key: LoginKey,
+    /// The server's public key, `TYPE BASE64`, when it is known.
+    pub host_key: Option<String>,
+}
+
+/// What lets us in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LoginKey {
+    /// A private key without a passphrase.
+    File(PathBuf),
+    /// The keys of an SSH agent, reached through this socket.
+    Agent(PathBuf),
 }
 
 /// The disk of a guest. A run writes to an overlay of its own, never to this.
@@ -33,6 +64,7 @@ impl From<Image> for UserSpace {
             initrd: Some(image),
             disk: None,
             words: String::new(),
+            reach: Reach::Port,
         }
     }
 }
@@ -47,6 +79,7 @@ impl From<disk::Disk> for UserSpace {
                 format: disk::DiskFormat::Raw,
             }),
             words: "root=/dev/vda rootfstype=ext4 rw".into(),
+            reach: Reach::Port,
         }
     }
 }

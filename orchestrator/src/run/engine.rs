@@ -4,6 +4,7 @@
 use std::{
     fs::File,
     io::{self, Write},
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
@@ -22,6 +23,7 @@ use topolab_protocol::{
 
 use super::{
     attend::Attendant,
+    carried::{self, Carrier, Carrying},
     clocks::{Clock, Clocks, Limits},
     console::{Console, clean},
     dialogue::{Dialogue, Step},
@@ -29,7 +31,7 @@ use super::{
     judge::{Facts, Why, judge},
 };
 use crate::{
-    guest::{AgentLink, FromAgent, SendError},
+    guest::{AgentLink, FromAgent, SendError, ssh::CarryError},
     outcome::Outcome,
     qemu::{
         process::{Channel, Launch, Qemu, QemuExit},
@@ -52,6 +54,8 @@ const POWER_OFF: Duration = Duration::from_secs(10);
 const QUIT: Duration = Duration::from_secs(3);
 /// After the agent has closed its port, a panic or power-off shows within this.
 const DEAF: Duration = Duration::from_secs(1);
+/// A guest that shuts down ends its SSH sessions this long before itself.
+const SHUTDOWN: Duration = Duration::from_secs(15);
 /// What is left in pipes of a dead process arrives within this.
 const DRAIN: Duration = Duration::from_secs(2);
 
@@ -61,6 +65,8 @@ pub struct Job<'a> {
     pub launch: Launch,
     /// Its control socket, the agent's port and the console.
     pub channels: Channels,
+    /// Brings the agent into a guest whose image does not have it.
+    pub carrier: Option<Carrier>,
     /// The run's folder.
     pub folder: &'a Path,
     /// How long things may take.
@@ -151,6 +157,7 @@ enum Turn {
     Qmp(QmpEvent),
     Exited(QemuExit),
     Typed(Option<Typed>),
+    Lost(CarryError),
     Cancelled,
     Deadline,
 }
@@ -183,6 +190,11 @@ struct Engine<'a> {
     /// The agent closed its port; the run ends then unless something better
     /// explains it before.
     deaf: Option<Instant>,
+    /// Not yet on its way.
+    carrier: Option<(Carrier, OwnedFd)>,
+    carrying: Option<Carrying>,
+    /// What took the agent from us, told when the guest does not explain it.
+    lost: Option<Why>,
     why: Option<Why>,
     notes: Vec<String>,
     measuring: bool,
@@ -214,7 +226,13 @@ pub async fn drive(job: Job<'_>, session: Session<'_>) -> Left {
         agent,
         console: console_channel,
     } = job.channels;
-    let files = vec![control.theirs, agent.theirs, console_channel.theirs];
+    let mut files = vec![control.theirs, console_channel.theirs];
+    let mut carrier = None;
+    match job.carrier {
+        // What would be QEMU's end is the carrier's.
+        Some(one) => carrier = Some((one, agent.theirs)),
+        None => files.push(agent.theirs),
+    }
     let (qemu, words) = match Qemu::start(&job.launch, files).await {
         Ok(started) => started,
         Err(error) => {
@@ -257,6 +275,9 @@ pub async fn drive(job: Job<'_>, session: Session<'_>) -> Left {
         exit: None,
         panicked: false,
         deaf: None,
+        carrier,
+        carrying: None,
+        lost: None,
         why: None,
         notes: Vec::new(),
         measuring: false,
@@ -351,6 +372,11 @@ impl Engine<'_> {
                 part: "qemu",
                 reason: error.to_string(),
             });
+        } else if let Some((carrier, wire)) = self.carrier.take() {
+            match carrier.begin(&qmp, wire).await {
+                Ok(carrying) => self.carrying = Some(carrying),
+                Err(why) => self.stop_because(why),
+            }
         }
         self.qmp = Some(qmp);
     }
@@ -361,7 +387,10 @@ impl Engine<'_> {
             let (deadline, clock) = self.clocks.next();
             let deaf = self.deaf.filter(|deaf| *deaf < deadline);
             match self.turn(deaf.unwrap_or(deadline)).await {
-                Turn::Deadline if deaf.is_some() => self.stop_because(Why::Deaf),
+                Turn::Deadline if deaf.is_some() => {
+                    let why = self.lost.take().unwrap_or(Why::Deaf);
+                    self.stop_because(why);
+                }
                 Turn::Deadline => self.out_of_time(clock),
                 turn => self.take(turn),
             }
@@ -396,6 +425,12 @@ impl Engine<'_> {
                 _ => std::future::pending().await,
             }
         };
+        let lost = async {
+            match &mut self.carrying {
+                Some(carrying) => carrying.failure().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             biased;
             () = self.session.cancel.told(), if !asked => Turn::Cancelled,
@@ -404,6 +439,7 @@ impl Engine<'_> {
             Some(input) = self.inbox.recv() => Turn::Input(input),
             exit = self.qemu.wait(), if running => Turn::Exited(exit),
             typed = typed => Turn::Typed(typed),
+            error = lost => Turn::Lost(error),
             () = tokio::time::sleep_until(deadline.into()) => Turn::Deadline,
         }
     }
@@ -417,6 +453,7 @@ impl Engine<'_> {
                 self.stop_because(Why::Ended);
             }
             Turn::Typed(typed) => self.typed(typed),
+            Turn::Lost(error) => self.agent_lost(&error),
             Turn::Input(Input::Console(bytes)) => self.console_bytes(&bytes),
             Turn::Input(Input::ConsoleClosed) => {
                 self.open.console = false;
@@ -449,6 +486,18 @@ impl Engine<'_> {
             QmpEvent::MemoryFailure => self.note("the host reported a memory error".into()),
             QmpEvent::Watchdog | QmpEvent::Stopped | QmpEvent::Resumed | QmpEvent::Closed => {}
         }
+    }
+
+    /// The session to the agent is over. Before hello that ends the run; later
+    /// the guest may be on its way down and say more.
+    fn agent_lost(&mut self, error: &CarryError) {
+        self.carrying = None;
+        let why = carried::why(error);
+        if self.observed.is_none() {
+            return self.stop_because(why);
+        }
+        self.deaf = Some(Instant::now() + SHUTDOWN);
+        self.lost = Some(why);
     }
 
     fn console_bytes(&mut self, bytes: &[u8]) {

@@ -6,6 +6,7 @@
 //! ([`judge`]) are plain values it asks.
 
 mod attend;
+mod carried;
 mod clocks;
 mod console;
 mod dialogue;

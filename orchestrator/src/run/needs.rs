@@ -76,7 +76,7 @@ fn lacking_of<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::{GuestDisk, Image, disk::DiskFormat};
+    use crate::image::{GuestDisk, Image, Reach, disk::DiskFormat};
 
     #[test]
     fn what_is_missing_is_named() {
@@ -104,6 +104,7 @@ mod tests {
                 format: DiskFormat::Raw,
             }),
             words: String::new(),
+            reach: Reach::Port,
         };
         let missing = lacking_for_disk(&config, &image);
         assert_eq!(missing[0], "CONFIG_VIRTIO_BLK");

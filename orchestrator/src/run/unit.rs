@@ -6,6 +6,7 @@ use std::{
     fs, io,
     os::unix::fs::{DirBuilderExt, PermissionsExt},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use topolab_protocol::{
@@ -18,6 +19,7 @@ use topolab_protocol::{
 
 use super::{
     attend::{Attendant, Expected},
+    carried::Carrier,
     clocks::Limits,
     dialogue::{Dialogue, Request},
     engine::{self, Channels, Job, Left, Session},
@@ -26,13 +28,15 @@ use super::{
     pinning::{self, Pinning},
 };
 use crate::{
+    agent_binary,
+    guest::ssh,
     host::PinMode,
-    image::{UserSpace, disk::overlay},
+    image::{Reach, UserSpace, disk::overlay},
     kernel::KernelConfig,
     outcome::Outcome,
     qemu::{
         acpi,
-        args::{self, Accel, BOOT_WORDS, Chardev, Devices, Drive},
+        args::{self, Accel, BOOT_WORDS, Chardev, Devices, Drive, Network},
         process::Launch,
     },
     store::record::{Environment, Trust},
@@ -265,7 +269,14 @@ fn prepare<'a>(
         disk,
         acpi_tables,
         control: Chardev::Inherited(channels.control.number()),
-        agent: Chardev::Inherited(channels.agent.number()),
+        agent: match unit.image.reach {
+            Reach::Port => Chardev::Inherited(channels.agent.number()),
+            Reach::Ssh(_) => Chardev::Null,
+        },
+        network: match unit.image.reach {
+            Reach::Port => Network::None,
+            Reach::Ssh(_) => Network::Forward(ssh::SSH_PORT),
+        },
         console: Chardev::Inherited(channels.console.number()),
         ..Devices::default()
     };
@@ -276,6 +287,11 @@ fn prepare<'a>(
     args.push("-S".into());
     fs::write(folder.join("qemu.args"), args.join("\n") + "\n")?;
     let emulated = matches!(bench.args.accel, Accel::Tcg { .. });
+    let limits = if emulated {
+        unit.limits.emulated()
+    } else {
+        unit.limits
+    };
     let sets = unit.topology.sets.iter();
     let request = Request {
         run: unit.name.clone(),
@@ -303,17 +319,27 @@ fn prepare<'a>(
             folder: folder.into(),
         },
         channels,
+        carrier: carrier(unit, limits),
         folder,
-        limits: if emulated {
-            unit.limits.emulated()
-        } else {
-            unit.limits
-        },
+        limits,
         dialogue: Dialogue::new(request),
         attendant: Attendant::new(bench.root.clone(), expected, trust, Some(pinning)),
         emulated,
         allowed: &unit.allowed_splats,
         lacks,
+    })
+}
+
+/// Brings the agent into a guest whose image does not have it.
+fn carrier(unit: &RunUnit, limits: Limits) -> Option<Carrier> {
+    let Reach::Ssh(login) = &unit.image.reach else {
+        return None;
+    };
+    Some(Carrier {
+        login: login.clone(),
+        agent: agent_binary::bytes().to_vec(),
+        // It knows more about what is wrong than the clock of the boot does.
+        limit: limits.boot.saturating_sub(Duration::from_secs(1)),
     })
 }
 

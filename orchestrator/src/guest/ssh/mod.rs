@@ -16,5 +16,16 @@ pub use files::{Place, RemoteError, RootBy, download, run, survey, upload};
 pub use patience::Patience;
 pub use target::{SSH_PORT, Target, TargetError};
 
+/// An error with its causes, in a line.
+pub fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests;

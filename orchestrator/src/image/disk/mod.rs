@@ -3,6 +3,7 @@
 //! overlay of its own.
 
 mod debian;
+mod existing;
 mod layer;
 pub mod overlay;
 mod packages;
@@ -11,6 +12,7 @@ pub mod spec;
 mod steps;
 
 pub use debian::{DebianError, Disk, Freshness, Manifest, build, file_hash, recorded_packages};
+pub use existing::{ExistingError, Root, find_root, user_space};
 pub use layer::{AGENT, Keys};
 pub use packages::{Difference, Packages};
 pub use recipe::{

@@ -48,11 +48,24 @@ pub struct Devices {
     pub console: Chardev,
     /// The guest's disk, `/dev/vda`.
     pub disk: Option<Drive>,
+    /// The guest's network.
+    pub network: Network,
     /// Extra ACPI tables.
     pub acpi_tables: Vec<String>,
     /// Where a saved guest comes from (QEMU's `-incoming`), such as `unix:PATH`.
     /// The sandbox forbids `exec:`.
     pub incoming: Option<String>,
+}
+
+/// The guest's network.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Network {
+    /// It has none.
+    #[default]
+    None,
+    /// QEMU's user network without a way out; a port of 127.0.0.1 that the host's
+    /// kernel chooses leads to this port of the guest.
+    Forward(u16),
 }
 
 /// A disk as QEMU opens it.
@@ -85,6 +98,14 @@ pub(super) fn add(args: &mut Args, devices: &Devices) {
             .set("cache", "unsafe");
         args.add("-drive", backend);
         args.add("-device", "virtio-blk-pci,drive=disk");
+    }
+    if let Network::Forward(port) = devices.network {
+        let backend = Value::new("user,id=net")
+            .set("restrict", "on")
+            .set("hostfwd", format!("tcp:127.0.0.1:0-:{port}"));
+        args.add("-netdev", backend);
+        // No option ROM: nothing boots from this network.
+        args.add("-device", "virtio-net-pci,netdev=net,romfile=");
     }
     args.add("-chardev", devices.console.argument("console"));
     args.add("-serial", "chardev:console");
