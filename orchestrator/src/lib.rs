@@ -8,6 +8,7 @@
 
 pub mod agent_binary;
 pub mod bisect;
+pub mod campaign;
 pub mod compare;
 pub mod document;
 pub mod event;

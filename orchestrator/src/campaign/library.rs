@@ -24,7 +24,12 @@ pub struct NotFound {
 
 impl NotFound {
     fn advice(&self) -> String {
-        let tried = self.tried.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", ");
+        let tried = self
+            .tried
+            .iter()
+            .map(|p| p.display().to_string())
+            .collect::<Vec<_>>()
+            .join(", ");
         match &self.nearest {
             Some(nearest) => format!("; did you mean `{nearest}`? (looked for {tried})"),
             None => format!(" (looked for {tried})"),
@@ -41,8 +46,15 @@ impl Library {
     /// The library seen from an experiment file: its own tree goes before the others.
     #[must_use]
     pub fn seen_from(&self, experiment: &Path) -> Self {
-        let own = experiment.parent().and_then(Path::parent).map_or_else(PathBuf::new, Path::to_path_buf);
-        let mut roots = vec![if own.as_os_str().is_empty() { PathBuf::from(".") } else { own }];
+        let own = experiment
+            .parent()
+            .and_then(Path::parent)
+            .map_or_else(PathBuf::new, Path::to_path_buf);
+        let mut roots = vec![if own.as_os_str().is_empty() {
+            PathBuf::from(".")
+        } else {
+            own
+        }];
         roots.extend(self.roots.iter().cloned());
         Self { roots }
     }
@@ -76,14 +88,20 @@ impl Library {
         let mut tried = Vec::new();
         if name.contains('/') || name.ends_with(".yaml") {
             let plain = PathBuf::from(name);
-            let candidates = std::iter::once(plain.clone()).chain(self.roots.iter().map(|root| root.join(&plain)));
+            let candidates = std::iter::once(plain.clone())
+                .chain(self.roots.iter().map(|root| root.join(&plain)));
             for path in candidates {
                 if path.is_file() {
                     return Ok(path);
                 }
                 tried.push(path);
             }
-            return Err(NotFound { kind, name: name.into(), nearest: None, tried });
+            return Err(NotFound {
+                kind,
+                name: name.into(),
+                nearest: None,
+                tried,
+            });
         }
         for root in &self.roots {
             let path = root.join(folder).join(format!("{name}.yaml"));
@@ -99,7 +117,12 @@ impl Library {
             .min()
             .filter(|(distance, _)| *distance <= name.len() / 2)
             .map(|(_, known)| known);
-        Err(NotFound { kind, name: name.into(), nearest, tried })
+        Err(NotFound {
+            kind,
+            name: name.into(),
+            nearest,
+            tried,
+        })
     }
 
     /// Names in a folder of the library, sorted, each once.
@@ -131,7 +154,10 @@ mod tests {
         assert!(library.topology("dual-node-4").is_ok());
         let error = library.topology("dual-nod-4").unwrap_err();
         assert_eq!(error.nearest.as_deref(), Some("dual-node-4"));
-        assert!(error.to_string().contains("did you mean `dual-node-4`?"), "{error}");
+        assert!(
+            error.to_string().contains("did you mean `dual-node-4`?"),
+            "{error}"
+        );
         assert!(library.topology("x/y.yaml").unwrap_err().nearest.is_none());
     }
 }

@@ -11,7 +11,7 @@ use topolab_protocol::{settings::Settings, workload::Workload};
 use super::library::{Library, NotFound};
 use crate::{
     document::{At, Document, Problems},
-    kernel::{Kernel, KernelRef, KernelRequest},
+    kernel::{self, Kernel, KernelRef, KernelRequest, Tools},
     plan::{self, Cell, ExperimentSpec, PlannedRun, glob, short_name},
     topology::Topology,
 };
@@ -77,33 +77,36 @@ pub enum PrepareError {
 ///
 /// # Errors
 /// Every problem of every file.
-pub fn prepare(
+pub async fn prepare(
     experiment: &str,
     library: &Library,
+    tools: &Tools,
     overrides: &Overrides,
     clock_seed: u64,
 ) -> Result<Prepared, PrepareError> {
     let path = library.experiment(experiment)?;
     let document = Document::read(&path).map_err(|p| PrepareError::Problems(vec![p]))?;
-    prepare_document(&document, &path, library, overrides, clock_seed)
+    prepare_document(&document, &path, library, tools, overrides, clock_seed).await
 }
 
 /// Prepares an experiment that was read already.
 ///
 /// # Errors
 /// Every problem of every file.
-pub fn prepare_document(
+pub async fn prepare_document(
     document: &Document,
     path: &Path,
     library: &Library,
+    tools: &Tools,
     overrides: &Overrides,
     clock_seed: u64,
 ) -> Result<Prepared, PrepareError> {
-    let spec = ExperimentSpec::from_document(document).map_err(|p| PrepareError::Problems(vec![p]))?;
+    let spec =
+        ExperimentSpec::from_document(document).map_err(|p| PrepareError::Problems(vec![p]))?;
     let library = library.seen_from(path);
     let mut own = document.problems();
     let mut others = Vec::new();
-    let kernels = read_kernels(&spec, &library, &mut own, &mut others);
+    let kernels = read_kernels(&spec, &library, tools, &mut own, &mut others).await;
     let topologies = read_topologies(&spec, &library, &mut own, &mut others);
     let names: Vec<String> = kernels.iter().map(|(name, _, _)| name.clone()).collect();
     let all = spec.cells(&names);
@@ -118,7 +121,11 @@ pub fn prepare_document(
     if !others.is_empty() {
         return Err(PrepareError::Problems(others));
     }
-    let cells: Vec<Cell> = all.iter().filter(|cell| wanted(cell, &overrides.only)).cloned().collect();
+    let cells: Vec<Cell> = all
+        .iter()
+        .filter(|cell| wanted(cell, &overrides.only))
+        .cloned()
+        .collect();
     if cells.is_empty() {
         return Err(PrepareError::NothingLeft {
             patterns: overrides.only.join(", "),
@@ -129,7 +136,10 @@ pub fn prepare_document(
     let rounds = overrides.rounds.unwrap_or(spec.rounds.value);
     let seed = overrides.seed.or(spec.seed).unwrap_or(clock_seed);
     let order = plan::order(cells.len(), rounds, spec.warmup, seed);
-    let used: Vec<_> = kernels.into_iter().filter(|(name, _, _)| cells.iter().any(|c| c.kernel == *name)).collect();
+    let used: Vec<_> = kernels
+        .into_iter()
+        .filter(|(name, _, _)| cells.iter().any(|c| c.kernel == *name))
+        .collect();
     Ok(Prepared {
         text: document.text().to_string(),
         path: path.to_path_buf(),
@@ -150,7 +160,11 @@ impl Prepared {
     /// Never after [`prepare`], which tried every one.
     pub fn settings(&self, cell: &Cell) -> Result<Settings, plan::UnknownSet> {
         let place = format!("settings.{}", cell.settings);
-        plan::fill(&self.experiment.settings[&cell.settings], &place, &self.sets(cell))
+        plan::fill(
+            &self.experiment.settings[&cell.settings],
+            &place,
+            &self.sets(cell),
+        )
     }
 
     /// What a cell runs, with the topology's sets filled in.
@@ -159,7 +173,11 @@ impl Prepared {
     /// Never after [`prepare`], which tried every one.
     pub fn workload(&self, cell: &Cell) -> Result<Workload, plan::UnknownSet> {
         let place = format!("workloads.{}", cell.workload);
-        plan::fill(&self.experiment.workloads[&cell.workload], &place, &self.sets(cell))
+        plan::fill(
+            &self.experiment.workloads[&cell.workload],
+            &place,
+            &self.sets(cell),
+        )
     }
 
     /// What a cell adds to the topology's command line.
@@ -168,7 +186,11 @@ impl Prepared {
     /// Never after [`prepare`], which tried every one.
     pub fn cmdline(&self, cell: &Cell) -> Result<String, plan::UnknownSet> {
         let place = format!("cmdlines.{}", cell.cmdline);
-        plan::fill_text(&self.experiment.cmdlines[&cell.cmdline], &place, &self.sets(cell))
+        plan::fill_text(
+            &self.experiment.cmdlines[&cell.cmdline],
+            &place,
+            &self.sets(cell),
+        )
     }
 
     /// A cell's topology.
@@ -183,12 +205,17 @@ impl Prepared {
 }
 
 fn sets_of(topology: &Topology) -> BTreeMap<String, String> {
-    topology.sets.iter().map(|(name, cpus)| (name.clone(), cpus.to_string())).collect()
+    topology
+        .sets
+        .iter()
+        .map(|(name, cpus)| (name.clone(), cpus.to_string()))
+        .collect()
 }
 
-fn read_kernels(
+async fn read_kernels(
     spec: &ExperimentSpec,
     library: &Library,
+    tools: &Tools,
     own: &mut Problems,
     others: &mut Vec<Problems>,
 ) -> Vec<(String, KernelRef, Kernel)> {
@@ -203,17 +230,18 @@ fn read_kernels(
             }
         };
         let kernel = read.entry(request.kernel.clone()).or_insert_with(|| {
-            let path = match library.kernel(&request.kernel) {
-                Ok(path) => path,
+            match library.kernel(&request.kernel) {
+                Ok(path) => Kernel::read(&path)
+                    .map_err(|problems| others.push(problems))
+                    .ok(),
                 Err(error) => {
                     own.at(written, error.to_string(), None);
-                    return None;
+                    None
                 }
-            };
-            Kernel::read(&path).map_err(|problems| others.push(problems)).ok()
+            }
         });
         let Some(kernel) = kernel else { continue };
-        match request.resolve(kernel) {
+        match kernel::expand(kernel, &request, tools).await {
             Ok(refs) => {
                 for one in refs {
                     let name = one.to_string();
@@ -222,7 +250,7 @@ fn read_kernels(
                     }
                 }
             }
-            Err(error) => own.at(written, error.to_string(), None),
+            Err(error) => own.at(written, super::chain(&error), None),
         }
     }
     kernels
@@ -284,7 +312,10 @@ fn check_sets(spec: &ExperimentSpec, name: &str, topology: &Topology, own: &mut 
 /// A baseline or gate that no cell fits would judge nothing.
 fn check_compare(spec: &ExperimentSpec, cells: &[Cell], own: &mut Problems) {
     for (axis, value) in &spec.compare.baseline {
-        if !cells.iter().any(|cell| cell.axis(axis) == Some(value.as_str())) {
+        if !cells
+            .iter()
+            .any(|cell| cell.axis(axis) == Some(value.as_str()))
+        {
             let mut known: Vec<&str> = cells.iter().filter_map(|cell| cell.axis(axis)).collect();
             known.sort_unstable();
             known.dedup();
@@ -298,12 +329,18 @@ fn check_compare(spec: &ExperimentSpec, cells: &[Cell], own: &mut Problems) {
     for (metric, wanted) in &spec.compare.metrics {
         let Some(gate) = &wanted.gate else { continue };
         let fits = |cell: &Cell| {
-            gate.cells.iter().all(|(axis, pattern)| cell.axis(axis).is_some_and(|value| glob(pattern, value)))
+            gate.cells
+                .iter()
+                .all(|(axis, pattern)| cell.axis(axis).is_some_and(|value| glob(pattern, value)))
         };
-        if !cells.iter().any(fits) {
-            if let Some(pattern) = gate.cells.values().next() {
-                own.at(pattern, format!("the gate of `{metric}` fits no cell"), None);
-            }
+        if !cells.iter().any(fits)
+            && let Some(pattern) = gate.cells.values().next()
+        {
+            own.at(
+                pattern,
+                format!("the gate of `{metric}` fits no cell"),
+                None,
+            );
         }
     }
 }
@@ -312,6 +349,8 @@ fn wanted(cell: &Cell, only: &[String]) -> bool {
     only.is_empty()
         || only.iter().any(|pattern| {
             glob(pattern, &cell.to_string())
-                || Cell::AXES.iter().any(|axis| cell.axis(axis).is_some_and(|value| glob(pattern, value)))
+                || Cell::AXES
+                    .iter()
+                    .any(|axis| cell.axis(axis).is_some_and(|value| glob(pattern, value)))
         })
 }

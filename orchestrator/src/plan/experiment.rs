@@ -71,6 +71,9 @@ pub struct ExperimentSpec {
     /// Programs and files that go into the guest.
     #[serde(default)]
     pub image: ImageSpec,
+    /// Complaints of the kernel that are known and do not spoil a run, as parts of their titles.
+    #[serde(default)]
+    pub allowed_splats: Vec<String>,
     /// What is compared with what.
     #[serde(default)]
     pub compare: CompareSpec,
@@ -125,12 +128,53 @@ impl Default for Limits {
 #[schemars(deny_unknown_fields)]
 pub struct BenchSpec {
     /// `auto`, `kvm` or `tcg`; the command line's `--accel` goes before it.
-    pub accel: Option<String>,
+    pub accel: Option<Accel>,
     /// `single` or `multi`: threads of the emulator; `single` where settings
     /// patch kernel text at run time.
-    pub tcg_thread: Option<String>,
+    pub tcg_thread: Option<Thread>,
     /// `refuse` or `allow` more vCPUs than host CPUs.
     pub overcommit: Option<String>,
+}
+
+/// What runs the guests' processors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Accel {
+    /// KVM where it works, else emulation.
+    Auto,
+    /// KVM or nothing.
+    Kvm,
+    /// Emulation.
+    Tcg,
+}
+
+impl From<Accel> for crate::qemu::accel::Wish {
+    fn from(accel: Accel) -> Self {
+        match accel {
+            Accel::Auto => Self::Auto,
+            Accel::Kvm => Self::Kvm,
+            Accel::Tcg => Self::Tcg,
+        }
+    }
+}
+
+/// Threads of the emulator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Thread {
+    /// All vCPUs take turns in one thread.
+    Single,
+    /// A thread per vCPU.
+    Multi,
+}
+
+impl From<Thread> for crate::qemu::args::TcgThread {
+    fn from(thread: Thread) -> Self {
+        match thread {
+            Thread::Single => Self::Single,
+            Thread::Multi => Self::Multi,
+        }
+    }
 }
 
 /// Programs and files that go into the guest's initramfs.
@@ -158,6 +202,19 @@ fn default_rounds() -> At<u32> {
 
 fn default_boots() -> u32 {
     3
+}
+
+impl Limits {
+    /// The clocks of one run.
+    pub fn clocks(&self) -> crate::run::Limits {
+        let seconds = |s: f64| std::time::Duration::try_from_secs_f64(s).unwrap_or_default();
+        crate::run::Limits {
+            boot: seconds(self.boot),
+            no_progress: seconds(self.no_progress),
+            phase: seconds(self.phase),
+            total: seconds(self.total),
+        }
+    }
 }
 
 impl ExperimentSpec {

@@ -36,6 +36,8 @@ pub struct CampaignMeta {
     pub seed: u64,
     /// The experiment as it was written.
     pub experiment_text: String,
+    /// Where it was read; names in it are looked for from there.
+    pub experiment_path: PathBuf,
     /// The experiment as it was read.
     pub experiment: ExperimentSpec,
     /// Its cells; runs name them by value, the order by index.
@@ -337,5 +339,112 @@ fn lock(path: &Path) -> Result<File, StoreError> {
             what: "lock the folder",
             source: error.into(),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{document::Document, outcome::Outcome};
+
+    fn meta() -> CampaignMeta {
+        let text = "name: t\nkernels: [k@base]\ntopologies: [smp-4]\nworkloads: {run: {command: {argv: [\"true\"]}}}\n";
+        let document = Document::from_text("t.yaml", text).unwrap();
+        CampaignMeta {
+            format: FORMAT,
+            topolab: "0".into(),
+            started: "2026-11-30T00:00:00Z".into(),
+            seed: 1,
+            experiment_text: text.into(),
+            experiment_path: "t.yaml".into(),
+            experiment: ExperimentSpec::from_document(&document).unwrap(),
+            cells: vec![cell()],
+            rounds: 1,
+            kernels: Vec::new(),
+            topologies: std::collections::BTreeMap::new(),
+        }
+    }
+
+    fn cell() -> Cell {
+        Cell {
+            kernel: "k@base".into(),
+            topology: "smp-4".into(),
+            cmdline: "default".into(),
+            settings: "default".into(),
+            workload: "run".into(),
+        }
+    }
+
+    fn record(index: usize) -> RunRecord {
+        RunRecord {
+            format: FORMAT,
+            index,
+            cell: cell(),
+            round: 0,
+            attempt: 0,
+            boot: format!("b{index}"),
+            outcome: Outcome::Completed,
+            started: "2026-11-30T00:00:00Z".into(),
+            wall_ms: 1,
+            hello_ms: Some(1),
+            phases: Vec::new(),
+            samples: Vec::new(),
+            settings: Vec::new(),
+            environment: super::super::record::Environment::default(),
+            trust: super::super::record::Trust::default(),
+            notes: Vec::new(),
+            console_tail: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_saved_run_is_read_back_and_an_unfinished_one_does_not_exist() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("r");
+        let folder = ResultsFolder::create(&path, &meta()).unwrap();
+        let first = folder.run_folder(0, 0, 0, &cell()).unwrap();
+        folder.save(&first, &record(0)).unwrap();
+        let unfinished = folder.run_folder(1, 0, 0, &cell()).unwrap();
+        fs::write(unfinished.join("console.log"), "half").unwrap();
+        drop(folder);
+        let (folder, results) = ResultsFolder::open(&path).unwrap();
+        assert_eq!(results.records, vec![record(0)]);
+        assert_eq!(results.meta.cells, meta().cells);
+        let again = folder.run_folder(1, 0, 0, &cell()).unwrap();
+        assert_eq!(fs::read_dir(again).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn two_campaigns_cannot_write_to_one_folder() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("r");
+        let _folder = ResultsFolder::create(&path, &meta()).unwrap();
+        assert!(matches!(
+            ResultsFolder::open(&path),
+            Err(StoreError::Busy(_))
+        ));
+    }
+
+    #[test]
+    fn another_version_is_refused_by_name_even_when_its_shape_differs() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("r");
+        drop(ResultsFolder::create(&path, &meta()).unwrap());
+        fs::write(
+            path.join("campaign.json"),
+            r#"{"format": 99, "other": true}"#,
+        )
+        .unwrap();
+        let error = load(&path).unwrap_err();
+        assert!(error.to_string().contains("format 99"), "{error}");
+    }
+
+    #[test]
+    fn a_folder_without_a_campaign_is_no_results_folder() {
+        let parent = tempfile::tempdir().unwrap();
+        assert!(matches!(
+            load(parent.path()),
+            Err(StoreError::NotResults(_))
+        ));
     }
 }

@@ -139,6 +139,7 @@ pub fn campaign(
         started: "2026-11-30T23:00:00Z".into(),
         seed,
         experiment_text: experiment.into(),
+        experiment_path: "synthetic.yaml".into(),
         cells,
         rounds: spec.rounds.value,
         kernels,

@@ -4,7 +4,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::{compare, extras, failure::Failure, kernel, terminal::Terminal, topology};
+use crate::{
+    compare, demo, extras, failure::Failure, kernel, run, schema, terminal::Terminal, topology,
+};
 
 /// A lab for Linux scheduler, mm and cgroup patches
 ///
@@ -31,12 +33,18 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    /// Run an experiment and compare its cells
+    Run(run::RunArgs),
+    /// Run the main job: a kernel with and without a patch, in guests with two nodes
+    Demo(demo::DemoArgs),
     /// Check and draw topologies, and print the QEMU command they lead to
     Topology(topology::TopologyArgs),
     /// Compare the cells of a campaign, or two campaigns
     Compare(compare::CompareArgs),
     /// Build kernels with and without patches
     Kernel(kernel::KernelArgs),
+    /// Print the JSON Schema of a kind of file, for editors
+    Schema(schema::SchemaArgs),
     /// Print a shell completion script
     Completions(extras::CompletionsArgs),
     /// Print the manual page
@@ -51,9 +59,12 @@ impl Cli {
     /// Whatever the verb could not do, as it will be told.
     pub fn run(&self, terminal: &Terminal) -> Result<ExitCode, Failure> {
         match &self.verb {
+            Verb::Run(args) => run::run(args, *terminal),
+            Verb::Demo(args) => demo::run(args, *terminal),
             Verb::Topology(args) => topology::run(args, terminal),
             Verb::Compare(args) => compare::run(args, terminal),
             Verb::Kernel(args) => kernel::run(args, terminal),
+            Verb::Schema(args) => Ok(schema::run(args, terminal)),
             Verb::Completions(args) => Ok(extras::completions(args, terminal)),
             Verb::Man => extras::manual(terminal),
         }

@@ -99,6 +99,23 @@ pub fn run(args: &CompareArgs, terminal: &Terminal) -> Result<ExitCode, Failure>
     Ok(exit_code(comparison.answer))
 }
 
+/// Compares a campaign that just ended. With `json` the answer is one more line.
+///
+/// # Errors
+/// Its folder cannot be read, or nothing in it can be compared.
+pub fn after_run(folder: &Path, json: bool, terminal: Terminal) -> Result<ExitCode, Failure> {
+    let results = load(folder)?;
+    let spec = &results.meta.experiment.compare;
+    let metrics: Vec<String> = spec.metrics.keys().cloned().collect();
+    let comparison = compared(None, &results, spec, &metrics)?;
+    if json {
+        terminal.line(&report::json::document(&comparison));
+    } else {
+        terminal.answer(report::text::render(&comparison, width(None)));
+    }
+    Ok(exit_code(comparison.answer))
+}
+
 /// Compares one campaign with its baseline, or two campaigns.
 pub fn compared(
     older: Option<&Results>,

@@ -3,12 +3,17 @@
 
 mod cli;
 mod compare;
+mod demo;
+mod extras;
 mod failure;
 mod folders;
-mod terminal;
-
-mod extras;
+mod interrupt;
 mod kernel;
+mod lab;
+mod progress;
+mod run;
+mod schema;
+mod terminal;
 mod topology;
 
 use std::process::ExitCode;

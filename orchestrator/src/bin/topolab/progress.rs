@@ -28,7 +28,11 @@ pub struct Progress {
 enum Style {
     Json,
     Plain,
-    Bars { group: MultiProgress, build: Option<ProgressBar>, runs: Option<ProgressBar> },
+    Bars {
+        group: MultiProgress,
+        build: Option<ProgressBar>,
+        runs: Option<ProgressBar>,
+    },
 }
 
 impl Progress {
@@ -37,7 +41,11 @@ impl Progress {
         let style = if json {
             Style::Json
         } else if terminal.bars() {
-            Style::Bars { group: MultiProgress::new(), build: None, runs: None }
+            Style::Bars {
+                group: MultiProgress::new(),
+                build: None,
+                runs: None,
+            }
         } else {
             Style::Plain
         };
@@ -82,14 +90,24 @@ impl Progress {
 
     fn plain(&mut self, event: &Event) {
         match event {
-            Event::BuildProgress { kernel, step, done, of } => {
+            Event::BuildProgress {
+                kernel,
+                step,
+                done,
+                of,
+            } => {
                 if self.said.is_some_and(|said| said.elapsed() < PLAIN_STEP) {
                     return;
                 }
                 self.said = Some(Instant::now());
                 let of = of.map_or(String::new(), |of| format!(" of about {of}"));
-                let objects = if *done > 0 { format!(": {done}{of} objects") } else { String::new() };
-                self.terminal.say(format_args!("  {kernel}: {step}{objects}"));
+                let objects = if *done > 0 {
+                    format!(": {done}{of} objects")
+                } else {
+                    String::new()
+                };
+                self.terminal
+                    .say(format_args!("  {kernel}: {step}{objects}"));
             }
             Event::RunPhase { .. } => {}
             _ => {
@@ -104,17 +122,40 @@ impl Progress {
     /// The plain line of an event.
     fn line(&self, event: &Event) -> Option<String> {
         Some(match event {
-            Event::CampaignStarted { name, folder, cells, runs, seed } => format!(
+            Event::CampaignStarted {
+                name,
+                folder,
+                cells,
+                runs,
+                seed,
+            } => format!(
                 "{name}: {cells} cells, {runs} runs to do, seed {seed}; results in {}",
                 folder.display()
             ),
             Event::BuildStarted { kernel } => format!("building {kernel}"),
             Event::BuildEnded { kernel } => built(kernel),
-            Event::RunEnded { cell, round, attempt, outcome, wall_ms, hello_ms, .. } => {
-                let retry = if *attempt > 0 { format!(" (try {})", attempt + 1) } else { String::new() };
-                let hello = hello_ms.map_or(String::new(), |ms| format!(", hello after {}", seconds(ms)));
+            Event::RunEnded {
+                cell,
+                round,
+                attempt,
+                outcome,
+                wall_ms,
+                hello_ms,
+                ..
+            } => {
+                let retry = if *attempt > 0 {
+                    format!(" (try {})", attempt + 1)
+                } else {
+                    String::new()
+                };
+                let hello =
+                    hello_ms.map_or(String::new(), |ms| format!(", hello after {}", seconds(ms)));
                 let detail = outcome.detail();
-                let detail = if detail.is_empty() { detail } else { format!(": {detail}") };
+                let detail = if detail.is_empty() {
+                    detail
+                } else {
+                    format!(": {detail}")
+                };
                 format!(
                     "[{}/{}] round {} · {cell}{retry} · {}{detail} ({}{hello})",
                     self.done,
@@ -125,7 +166,10 @@ impl Progress {
                 )
             }
             Event::Note { text } => text.clone(),
-            Event::CampaignEnded { .. } | Event::BuildProgress { .. } | Event::RunStarted { .. } | Event::RunPhase { .. } => {
+            Event::CampaignEnded { .. }
+            | Event::BuildProgress { .. }
+            | Event::RunStarted { .. }
+            | Event::RunPhase { .. } => {
                 return None;
             }
         })
@@ -134,16 +178,29 @@ impl Progress {
     fn bars(&mut self, event: &Event) {
         let line = self.line(event);
         let total = self.total as u64;
-        let classes = self.classes.iter().map(|(class, n)| format!("{n} {class}")).collect::<Vec<_>>().join(", ");
-        let Style::Bars { group, build, runs } = &mut self.style else { return };
+        let classes = self
+            .classes
+            .iter()
+            .map(|(class, n)| format!("{n} {class}"))
+            .collect::<Vec<_>>()
+            .join(", ");
+        let Style::Bars { group, build, runs } = &mut self.style else {
+            return;
+        };
         match event {
             Event::BuildStarted { kernel } => {
-                let bar = group.add(ProgressBar::no_length().with_style(style("{msg} {spinner} {elapsed}")));
+                let bar = group
+                    .add(ProgressBar::no_length().with_style(style("{msg} {spinner} {elapsed}")));
                 bar.enable_steady_tick(Duration::from_millis(250));
                 bar.set_message(format!("building {kernel}"));
                 *build = Some(bar);
             }
-            Event::BuildProgress { kernel, step, done, of } => {
+            Event::BuildProgress {
+                kernel,
+                step,
+                done,
+                of,
+            } => {
                 if let Some(bar) = build {
                     bar.set_message(format!("{kernel}: {step}"));
                     if let Some(of) = of {
@@ -163,9 +220,10 @@ impl Progress {
             }
             Event::RunStarted { cell, .. } => {
                 let bar = runs.get_or_insert_with(|| {
-                    let bar = group.add(ProgressBar::new(total).with_style(style(
-                        "[{bar:24}] {pos}/{len} runs, {eta} left · {msg}",
-                    )));
+                    let bar = group.add(
+                        ProgressBar::new(total)
+                            .with_style(style("[{bar:24}] {pos}/{len} runs, {eta} left · {msg}")),
+                    );
                     bar.enable_steady_tick(Duration::from_millis(250));
                     bar
                 });
@@ -174,7 +232,10 @@ impl Progress {
             Event::RunPhase { phase, .. } => {
                 if let Some(bar) = runs {
                     let before = bar.message();
-                    let cell = before.rsplit_once(": ").map_or(before.as_str(), |(cell, _)| cell).to_string();
+                    let cell = before
+                        .rsplit_once(": ")
+                        .map_or(before.as_str(), |(cell, _)| cell)
+                        .to_string();
                     bar.set_message(format!("{cell}: {phase}"));
                 }
             }
@@ -210,9 +271,15 @@ pub fn built(kernel: &KernelMeta) -> String {
     let how = if kernel.cached {
         "from the cache".to_string()
     } else {
-        format!("{} objects compiled in {:.1} s", kernel.recompiled, kernel.seconds)
+        format!(
+            "{} objects compiled in {:.1} s",
+            kernel.recompiled, kernel.seconds
+        )
     };
-    let equal = kernel.equal_to.as_ref().map_or(String::new(), |other| format!("; same image as {other}"));
+    let equal = kernel
+        .equal_to
+        .as_ref()
+        .map_or(String::new(), |other| format!("; same image as {other}"));
     format!("{name}: {how}{equal}")
 }
 

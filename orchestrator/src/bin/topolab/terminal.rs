@@ -44,6 +44,16 @@ impl Terminal {
         }
     }
 
+    /// Writes one JSON document in one line.
+    pub fn line(&self, value: &impl serde::Serialize) {
+        match serde_json::to_string(value) {
+            Ok(text) => self.answer(text),
+            Err(error) => self.warn(format_args!(
+                "an answer could not be written as JSON: {error}"
+            )),
+        }
+    }
+
     /// Progress or a remark; dropped by `--quiet`.
     pub fn say(&self, text: impl std::fmt::Display) {
         if !self.quiet {

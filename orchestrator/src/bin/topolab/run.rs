@@ -1,0 +1,239 @@
+//! `topolab run`: an experiment from its file to its results folder.
+
+use std::{path::PathBuf, process::ExitCode, time::SystemTime};
+
+use clap::Args;
+use topolab::{
+    campaign::{self, CampaignError, Conduct, Overrides, Places, PrepareError, Prepared, Summary},
+    document::Document,
+    store,
+};
+
+use crate::{
+    failure::{Failure, Kind},
+    folders::Folders,
+    interrupt, lab,
+    progress::Progress,
+    terminal::Terminal,
+};
+
+/// Arguments of `topolab run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// Experiment, by name or path; not needed with --resume
+    #[arg(required_unless_present = "resume")]
+    pub experiment: Option<String>,
+    /// Rounds in place of the file's
+    #[arg(long, value_name = "N")]
+    pub rounds: Option<u32>,
+    /// Seed of the order in place of the file's
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// Only cells that fit this pattern, whole or by one axis (can be repeated)
+    #[arg(long, value_name = "PATTERN")]
+    pub only: Vec<String>,
+    /// Print every run in its order and start nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Go on with the runs that this results folder lacks
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["rounds", "seed", "only"])]
+    pub resume: Option<PathBuf>,
+    /// Results folder to make
+    #[arg(long, value_name = "DIR", conflicts_with = "resume")]
+    pub output: Option<PathBuf>,
+    /// Guests at once
+    #[arg(long, default_value = "1", value_name = "N")]
+    pub jobs: usize,
+    #[command(flatten)]
+    pub bench: lab::BenchArgs,
+    /// Write events to stdout, one JSON object a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Runs an experiment and compares it.
+pub fn run(args: &RunArgs, terminal: Terminal) -> Result<ExitCode, Failure> {
+    let prepared = prepare(args)?;
+    if args.dry_run {
+        dry_run(&prepared, args.json, terminal);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (_, summary) = carry_out(&prepared, args, terminal)?;
+    let code = crate::compare::after_run(&summary.folder, args.json, terminal)?;
+    if !args.json {
+        terminal.say(format_args!("results: {}", summary.folder.display()));
+        terminal.say(format_args!(
+            "next: topolab report {} --html report.html",
+            summary.folder.display()
+        ));
+    }
+    if summary.completed == 0 {
+        return Err(nothing_completed(&summary));
+    }
+    Ok(code)
+}
+
+/// Reads everything the arguments name.
+pub fn prepare(args: &RunArgs) -> Result<Prepared, Failure> {
+    let library = lab::library();
+    let tools = lab::tools();
+    let runtime = lab::runtime()?;
+    if let Some(folder) = &args.resume {
+        let results = store::load(folder).map_err(|error| Failure::of(Kind::Request, &error))?;
+        let document = Document::from_text(
+            &folder.join("campaign.json").display().to_string(),
+            &results.meta.experiment_text,
+        )?;
+        let only = results.meta.cells.iter().map(ToString::to_string).collect();
+        let overrides = Overrides {
+            rounds: Some(results.meta.rounds),
+            seed: Some(results.meta.seed),
+            only,
+        };
+        let path = results.meta.experiment_path.clone();
+        let preparing = campaign::prepare_document(
+            &document,
+            &path,
+            &library,
+            &tools,
+            &overrides,
+            results.meta.seed,
+        );
+        return runtime.block_on(preparing).map_err(|error| told(&error));
+    }
+    let overrides = Overrides {
+        rounds: args.rounds,
+        seed: args.seed,
+        only: args.only.clone(),
+    };
+    let experiment = args.experiment.as_deref().unwrap_or_default();
+    let preparing = campaign::prepare(experiment, &library, &tools, &overrides, clock_seed());
+    runtime.block_on(preparing).map_err(|error| told(&error))
+}
+
+/// Runs a prepared campaign while its progress is shown.
+pub fn carry_out(
+    prepared: &Prepared,
+    args: &RunArgs,
+    terminal: Terminal,
+) -> Result<(Folders, Summary), Failure> {
+    let folders = Folders::from_environment()?;
+    let results = args
+        .resume
+        .clone()
+        .or_else(|| args.output.clone())
+        .unwrap_or_else(|| {
+            let stamp = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S");
+            folders
+                .results
+                .join(format!("{}-{stamp}", prepared.experiment.name.value))
+        });
+    let runtime = lab::runtime()?;
+    let outcome = runtime.block_on(async {
+        let cancel = interrupt::watch(terminal)?;
+        let builder = lab::builder(&folders);
+        let accel = args
+            .bench
+            .accel
+            .or(prepared.experiment.bench.accel.map(Into::into));
+        let lab = lab::open(&folders, accel).await?;
+        let conduct = Conduct {
+            places: Places {
+                cache: folders.cache.clone(),
+                results,
+            },
+            resume: args.resume.is_some(),
+            builder: &builder,
+            lab: &lab,
+            jobs: args.jobs,
+            version: env!("CARGO_PKG_VERSION"),
+            cancel,
+        };
+        let mut progress = Progress::new(terminal, args.json);
+        campaign::run(prepared, &conduct, &mut |event| progress.on(&event))
+            .await
+            .map_err(|error| explain(&error))
+    });
+    outcome.map(|summary| (folders, summary))
+}
+
+/// A campaign without a single result has nothing to say.
+pub fn nothing_completed(summary: &Summary) -> Failure {
+    let classes: Vec<String> = summary
+        .other
+        .iter()
+        .map(|(class, n)| format!("{n} {class}"))
+        .collect();
+    let only_lab = summary.other.keys().all(|class| *class == "lab-failed");
+    let kind = if only_lab { Kind::Lab } else { Kind::Guest };
+    Failure::new(
+        kind,
+        format_args!("no run completed ({})", classes.join(", ")),
+    )
+    .hint(format_args!(
+        "ls {}/runs/*/console.log",
+        summary.folder.display()
+    ))
+}
+
+fn dry_run(prepared: &Prepared, json: bool, terminal: Terminal) {
+    if json {
+        let runs: Vec<_> = prepared
+            .order
+            .iter()
+            .map(|run| serde_json::json!({"index": run.index, "round": run.round, "warmup": run.warmup, "cell": prepared.cells[run.cell]}))
+            .collect();
+        terminal.json(&serde_json::json!({"seed": prepared.seed, "rounds": prepared.rounds, "cells": prepared.cells, "runs": runs}));
+        return;
+    }
+    terminal.answer(format_args!(
+        "{}: {} cells × {} rounds = {} runs, seed {}",
+        prepared.experiment.name.value,
+        prepared.cells.len(),
+        prepared.rounds,
+        prepared.order.len(),
+        prepared.seed
+    ));
+    for run in &prepared.order {
+        let warmup = if run.warmup { " (warm-up)" } else { "" };
+        terminal.answer(format_args!(
+            "{:5}  round {}{warmup}  {}",
+            run.index,
+            run.round + 1,
+            prepared.cells[run.cell]
+        ));
+    }
+}
+
+fn told(error: &PrepareError) -> Failure {
+    let failure = Failure::request(error);
+    match error {
+        PrepareError::NotFound(_) => failure.hint("ls experiments/"),
+        PrepareError::NothingLeft { .. } => {
+            failure.hint("topolab run EXPERIMENT --dry-run shows every cell")
+        }
+        PrepareError::Problems(_) => failure,
+    }
+}
+
+fn explain(error: &CampaignError) -> Failure {
+    match error {
+        CampaignError::Store(_) => Failure::of(Kind::Lab, error),
+        CampaignError::Build { source, .. } => crate::kernel::failure(source),
+        CampaignError::Bench(_) => Failure::of(Kind::Lab, error).hint("topolab doctor"),
+        CampaignError::Image(_) | CampaignError::OtherExperiment { .. } => {
+            Failure::of(Kind::Request, error)
+        }
+        CampaignError::Interrupted { folder, .. } => Failure::of(Kind::Lab, error)
+            .hint(format_args!("topolab run --resume {}", folder.display())),
+    }
+}
+
+/// A seed nobody chose: printed, so that the order can be had again.
+fn clock_seed() -> u64 {
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    // Six digits are enough to tell campaigns apart and short enough to type.
+    now.as_secs() % 1_000_000
+}
