@@ -354,14 +354,7 @@ fn unit(prepared: &Prepared, kernels: &Kernels, image: &Image, planned: PlannedR
     RunUnit {
         name: format!("{}-{}", planned.index, prepared.seed),
         topology: prepared.topology(cell).clone(),
-        kernel: KernelImage {
-            path: kernel.image.clone(),
-            sha256: kernel.image_sha256.clone(),
-            build_id: kernel.build_id.clone(),
-            release: Some(kernel.release.clone()),
-            config: kernel.config.clone(),
-            config_sha256: kernel.config_sha256.clone(),
-        },
+        kernel: KernelImage::from(kernel),
         image: image.clone().into(),
         agent_sha256: agent_binary::sha256().to_string(),
         append: prepared.cmdline(cell).expect(filled),

@@ -9,9 +9,11 @@ mod inventory;
 mod leases;
 mod load;
 mod pins;
+mod scratch;
 
 pub use identity::Identity;
 pub use inventory::{CoreKind, HostCpu, HostNode, Inventory, InventoryError};
 pub use leases::{Lease, LeaseError, Leases};
 pub use load::{Window, WindowEnd};
 pub use pins::{PinError, PinMode, PinPlan, plan};
+pub use scratch::Scratch;

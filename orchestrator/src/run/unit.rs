@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use sha2::{Digest, Sha256};
 use topolab_protocol::{
     message::ExitStatus,
     observed::Observed,
@@ -32,7 +33,7 @@ use crate::{
     guest::ssh,
     host::PinMode,
     image::{Reach, UserSpace, disk::overlay},
-    kernel::KernelConfig,
+    kernel::{BuiltKernel, KernelConfig},
     outcome::Outcome,
     qemu::{
         acpi,
@@ -58,6 +59,34 @@ pub struct KernelImage {
     pub config: Option<PathBuf>,
     /// SHA-256 of the configuration.
     pub config_sha256: Option<String>,
+}
+
+impl KernelImage {
+    /// A bootable image about which nothing else is known.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn of_file(path: &Path) -> io::Result<Self> {
+        let bytes = fs::read(path)?;
+        Ok(Self {
+            path: std::path::absolute(path)?,
+            sha256: format!("{:x}", Sha256::digest(bytes)),
+            ..Self::default()
+        })
+    }
+}
+
+impl From<&BuiltKernel> for KernelImage {
+    fn from(built: &BuiltKernel) -> Self {
+        Self {
+            path: built.image.clone(),
+            sha256: built.image_sha256.clone(),
+            build_id: built.build_id.clone(),
+            release: Some(built.release.clone()),
+            config: built.config.clone(),
+            config_sha256: built.config_sha256.clone(),
+        }
+    }
 }
 
 /// One run.

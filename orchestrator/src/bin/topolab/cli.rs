@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::{
-    compare, demo, extras, failure::Failure, kernel, run, schema, terminal::Terminal, topology,
+    boot, compare, demo, extras, failure::Failure, kernel, run, schema, terminal::Terminal,
+    topology,
 };
 
 /// A lab for Linux scheduler, mm and cgroup patches
@@ -35,6 +36,8 @@ pub struct Cli {
 enum Verb {
     /// Run an experiment and compare its cells
     Run(run::RunArgs),
+    /// Boot a guest and run a command in it
+    Boot(boot::BootArgs),
     /// Run the main job: a kernel with and without a patch, in guests with two nodes
     Demo(demo::DemoArgs),
     /// Check and draw topologies, and print the QEMU command they lead to
@@ -60,6 +63,7 @@ impl Cli {
     pub fn run(&self, terminal: &Terminal) -> Result<ExitCode, Failure> {
         match &self.verb {
             Verb::Run(args) => run::run(args, *terminal),
+            Verb::Boot(args) => boot::run(args, *terminal),
             Verb::Demo(args) => demo::run(args, *terminal),
             Verb::Topology(args) => topology::run(args, terminal),
             Verb::Compare(args) => compare::run(args, terminal),

@@ -318,7 +318,7 @@ fn package_of(program: &str) -> &str {
 }
 
 /// Shows a build: a bar on a terminal, plain lines elsewhere.
-struct Progress {
+pub struct Progress {
     terminal: Terminal,
     bar: Option<ProgressBar>,
     said: Mutex<Instant>,
@@ -328,7 +328,8 @@ struct Progress {
 const PLAIN_STEP: Duration = Duration::from_secs(15);
 
 impl Progress {
-    fn new(terminal: Terminal) -> Self {
+    /// Shows nothing yet.
+    pub fn new(terminal: Terminal) -> Self {
         let bar = terminal.bars().then(|| {
             let bar = ProgressBar::new_spinner();
             bar.enable_steady_tick(Duration::from_millis(250));
@@ -341,7 +342,8 @@ impl Progress {
         }
     }
 
-    fn on(&self, event: &BuildEvent) {
+    /// Shows what the build tells.
+    pub fn on(&self, event: &BuildEvent) {
         let line = match event {
             BuildEvent::Compiling {
                 what,

@@ -1,6 +1,7 @@
 //! The `topolab` command line: what was typed, then the engine, then words for
 //! people. One file per verb.
 
+mod boot;
 mod cli;
 mod compare;
 mod demo;
@@ -15,6 +16,7 @@ mod run;
 mod schema;
 mod terminal;
 mod topology;
+mod tty;
 
 use std::process::ExitCode;
 

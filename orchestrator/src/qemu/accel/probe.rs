@@ -1,11 +1,14 @@
 //! Runs the payload under KVM and a short clock.
 
 use std::{
+    fs::File,
     io::Write,
+    os::fd::AsRawFd,
     path::Path,
     time::{Duration, Instant},
 };
 
+use rustix::fs::{MemfdFlags, memfd_create};
 use tokio::io::AsyncReadExt;
 
 use super::{
@@ -24,7 +27,9 @@ async fn boot(qemu: &Path, accel: &str, cpu: &str, limit: Duration) -> KvmState 
     let Some(elf) = payload::elf() else {
         return broken("x86 guests cannot use KVM on this host's processor".into());
     };
-    let file = tempfile::NamedTempFile::new().and_then(|mut file| {
+    // A file in memory that QEMU inherits: nothing is left when we are killed.
+    let file = memfd_create("topolab-probe", MemfdFlags::CLOEXEC).map(File::from);
+    let file = file.map_err(std::io::Error::from).and_then(|mut file| {
         file.write_all(&elf)?;
         Ok(file)
     });
@@ -34,7 +39,7 @@ async fn boot(qemu: &Path, accel: &str, cpu: &str, limit: Duration) -> KvmState 
     };
     let memory = format!("{MEMORY_MIB}M");
     let exit = format!("isa-debug-exit,iobase={EXIT_PORT:#x},iosize=1");
-    let kernel = file.path().to_string_lossy().into_owned();
+    let kernel = format!("/proc/self/fd/{}", file.as_raw_fd());
     let args = [
         "-nodefaults",
         "-no-user-config",
@@ -62,7 +67,7 @@ async fn boot(qemu: &Path, accel: &str, cpu: &str, limit: Duration) -> KvmState 
         folder: "/".into(),
     };
     let started = Instant::now();
-    let (mut process, mut output) = match Qemu::start(&launch, Vec::new()).await {
+    let (mut process, mut output) = match Qemu::start(&launch, vec![file.into()]).await {
         Ok(started) => started,
         Err(error) => return broken(error.to_string()),
     };
