@@ -6,25 +6,26 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use serde::{Deserialize, Serialize};
-
 use super::built::{BuildEvent, BuiltKernel};
-use super::cache::{Cache, read_json, sha256_file, sha256_parts, write_json};
+use super::cache::{Cache, sha256_parts};
 use super::configure::{ConfigError, Request};
 use super::diagnostics::{self, Diagnostic, Severity};
-use super::identity;
+use super::error::{KernelError, io_error};
 use super::make::{Make, compiled};
-use super::package::PackageError;
 use super::patch::{Overlay, Series, SeriesError};
 use super::prebuilt;
-use super::source::{self, Events, SourceError, SourceTree};
+use super::record::{Kept, Made};
+use super::source::{self, Events, SourceTree};
 use super::spec::{ConfigRequest, Kernel, Recipe, SeriesSource, Source};
-use super::tools::{ToolError, Tools, command, output};
-use super::variant::{KernelRef, KernelRequest, Variant, VariantError};
+use super::tools::{Tools, command, output};
+use super::variant::{KernelRef, KernelRequest, Variant};
 use super::worktree::WorkTree;
 
 /// Raised when what is kept in `built/` or how it is made changes its meaning.
 const FORMAT: &str = "1";
+
+/// What make is asked for.
+const TARGETS: &[&str] = &["bzImage"];
 
 /// Where and with what kernels are built.
 #[derive(Debug, Clone)]
@@ -46,136 +47,6 @@ pub enum Ccache {
     Use,
     /// Even if it is installed, it is not used.
     Leave,
-}
-
-/// A kernel that cannot be had.
-#[derive(Debug, thiserror::Error)]
-pub enum KernelError {
-    /// The kernel has no series of that name.
-    #[error("kernel '{kernel}' has no series '{series}'{}", listing(.known))]
-    NoSeries {
-        /// The kernel.
-        kernel: String,
-        /// The name asked for.
-        series: String,
-        /// The names it has.
-        known: Vec<String>,
-    },
-    /// A prebuilt kernel carries no patches.
-    #[error("kernel '{kernel}' is prebuilt: it has the variant base and no other, not '{variant}'")]
-    Prebuilt {
-        /// The kernel.
-        kernel: String,
-        /// What was asked for.
-        variant: Variant,
-    },
-    /// The variant does not fit the series.
-    #[error(transparent)]
-    Variant(#[from] VariantError),
-    /// The series cannot be read, or does not apply.
-    #[error("'{what}' cannot be made from its patches")]
-    Series {
-        /// The reference.
-        what: String,
-        /// Why.
-        source: Box<SeriesError>,
-    },
-    /// The source cannot be had.
-    #[error("the source of '{kernel}' cannot be had")]
-    Source {
-        /// The kernel.
-        kernel: String,
-        /// Why.
-        source: Box<SourceError>,
-    },
-    /// The package cannot be had.
-    #[error("the package of '{kernel}' cannot be had")]
-    Package {
-        /// The kernel.
-        kernel: String,
-        /// Why.
-        source: Box<PackageError>,
-    },
-    /// The package holds no kernel.
-    #[error("package '{package}' holds no kernel image (boot/vmlinuz-*, lib/modules/*/vmlinuz)")]
-    NoImage {
-        /// The package.
-        package: String,
-    },
-    /// The image is none.
-    #[error("{path} is not a bzImage")]
-    NotABzImage {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The configuration cannot be made, or is not what was asked for.
-    #[error("'{what}' cannot be configured")]
-    Config {
-        /// The reference.
-        what: String,
-        /// Why.
-        source: Box<ConfigError>,
-    },
-    /// The compiler cannot be used.
-    #[error("the compiler cannot be used")]
-    Compiler(#[source] ToolError),
-    /// The compiler or linker refuses.
-    #[error("'{what}' does not build: {first}\nthe whole output is in {log}")]
-    Build {
-        /// The reference.
-        what: String,
-        /// The first complaint.
-        first: Box<Diagnostic>,
-        /// The log.
-        log: PathBuf,
-    },
-    /// make says all is well, but a file is not there.
-    #[error("the build of '{what}' left no {path}; its output is in {log}")]
-    Missing {
-        /// The reference.
-        what: String,
-        /// The file.
-        path: PathBuf,
-        /// The log.
-        log: PathBuf,
-    },
-    /// A file or folder cannot be used.
-    #[error("{path} cannot be used")]
-    Io {
-        /// The file or folder.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-}
-
-fn listing(names: &[String]) -> String {
-    if names.is_empty() {
-        "; it has none".to_owned()
-    } else {
-        format!("; it has {}", names.join(", "))
-    }
-}
-
-/// What is kept beside a finished image. Paths are file names in the same folder.
-#[derive(Debug, Serialize, Deserialize)]
-struct Record {
-    image: Kept,
-    config: Kept,
-    vmlinux: Kept,
-    build_id: Option<String>,
-    release: String,
-    source_id: String,
-    compiler: String,
-    recompiled: u32,
-    seconds: f64,
-    log: PathBuf,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct Kept {
-    name: String,
-    sha256: String,
 }
 
 /// Gets a kernel: from the cache if it is there, else by building it.
@@ -335,8 +206,8 @@ impl Job<'_> {
             .map(str::as_bytes),
         );
         let entry = cache.entry("built", &key[..32]);
-        if let Some(built) = self.kept(&entry) {
-            return Ok(self.found(built, started));
+        if let Some(kept) = Kept::find(&entry) {
+            return Ok(self.answer(&kept, started, true));
         }
         let work_key = &sha256_parts(
             [
@@ -355,8 +226,8 @@ impl Job<'_> {
             .await
             .map_err(io_error(&folder))?;
         // Whoever was waited for may have built just this.
-        if let Some(built) = self.kept(&entry) {
-            return Ok(self.found(built, started));
+        if let Some(kept) = Kept::find(&entry) {
+            return Ok(self.answer(&kept, started, true));
         }
         let inputs = Inputs {
             tree: &tree,
@@ -381,7 +252,6 @@ impl Job<'_> {
         let what = self.reference.to_string();
         let Builder { cache, tools, .. } = self.builder;
         let log = self.log(folder).map_err(io_error(folder))?;
-        (self.events)(BuildEvent::Configuring { what: what.clone() });
         let mut work = WorkTree::open(folder, inputs.tree)
             .await
             .map_err(io_error(folder))?;
@@ -397,19 +267,25 @@ impl Job<'_> {
             jobs: self.builder.jobs,
         };
         self.configure(&mut work, &make, inputs, &log).await?;
-        let expected = work.state().objects;
-        let whole = expected.is_none();
+        // A dry run counts what a first build compiles. For a later one it would cost
+        // more than the count is worth.
+        let expected = if work.objects().join("vmlinux").is_file() {
+            None
+        } else {
+            make.dry_count(TARGETS, &log)
+                .await
+                .map_err(io_error(&tools.make))?
+        };
         let compiling = |done, object: &str| BuildEvent::Compiling {
             what: what.clone(),
             done,
-            // How many an incremental build compiles is not known before it ends.
-            expected: if whole { None } else { expected },
+            expected,
             object: object.to_owned(),
         };
         (self.events)(compiling(0, ""));
         let mut linking = false;
         let ended = make
-            .run(&["bzImage"], &log, |line, done| {
+            .run(TARGETS, &log, |line, done| {
                 if let Some(object) = compiled(line) {
                     (self.events)(compiling(done, object));
                 } else if !linking && line.starts_with("  LD      vmlinux") {
@@ -422,58 +298,17 @@ impl Job<'_> {
         if !ended.status.success() {
             return Err(self.build_error(log));
         }
-        if whole {
-            work.state().objects = Some(ended.objects);
-            work.save().map_err(io_error(folder))?;
-        }
-        let objects = work.objects();
-        let release_file = objects.join("include/config/kernel.release");
-        let image = objects.join("arch/x86/boot/bzImage");
-        let vmlinux = objects.join("vmlinux");
-        for path in [&image, &vmlinux, &release_file] {
-            if !path.is_file() {
-                return Err(KernelError::Missing {
-                    what,
-                    path: path.clone(),
-                    log,
-                });
-            }
-        }
-        let scratch = cache.scratch("built").map_err(io_error(entry))?;
-        let keep = |from: &Path, name: &str| -> Result<Kept, KernelError> {
-            let to = scratch.path().join(name);
-            fs::copy(from, &to).map_err(io_error(&to))?;
-            Ok(Kept {
-                name: name.to_owned(),
-                sha256: sha256_file(&to).map_err(io_error(&to))?,
-            })
-        };
-        let record = Record {
-            image: keep(&image, "bzImage")?,
-            config: keep(&objects.join(".config"), "config")?,
-            vmlinux: keep(&vmlinux, "vmlinux")?,
-            build_id: identity::build_id(&vmlinux).map_err(io_error(&vmlinux))?,
-            release: fs::read_to_string(&release_file)
-                .map_err(io_error(&release_file))?
-                .trim()
-                .to_owned(),
-            source_id: inputs.source_id.clone(),
-            compiler: inputs.compiler.clone(),
+        let made = Made {
+            reference: &self.reference,
+            objects: work.objects(),
+            source_id: &inputs.source_id,
+            compiler: &inputs.compiler,
             recompiled: ended.objects,
             seconds: started.elapsed().as_secs_f64(),
-            log: log.clone(),
+            log,
         };
-        let place = scratch.path().join("record.json");
-        write_json(&place, &record).map_err(io_error(&place))?;
-        cache.keep(scratch, entry).map_err(io_error(entry))?;
-        (self.events)(BuildEvent::Built {
-            what: self.reference.to_string(),
-            recompiled: record.recompiled,
-            seconds: record.seconds,
-            cached: false,
-            log: Some(log),
-        });
-        Ok(self.built(entry, record, false))
+        let kept = made.keep(cache, entry)?;
+        Ok(self.answer(&kept, started, false))
     }
 
     /// Makes `.config` unless the present one was made from the same things.
@@ -494,6 +329,7 @@ impl Job<'_> {
                 .collect(),
         };
         let made_from = sha256_parts([
+            inputs.tree.id.as_bytes(),
             inputs.config_digest.as_bytes(),
             kconfig_overlay.digest().as_bytes(),
         ]);
@@ -501,6 +337,9 @@ impl Job<'_> {
         if present && make.objects.join(".config").is_file() {
             return Ok(());
         }
+        (self.events)(BuildEvent::Configuring {
+            what: self.reference.to_string(),
+        });
         let config = inputs
             .request
             .make(make, log)
@@ -538,45 +377,16 @@ impl Job<'_> {
         Ok(Some(front))
     }
 
-    /// A finished image, if there is one and every file is what it was.
-    fn kept(&self, entry: &Path) -> Option<(PathBuf, Record)> {
-        let record: Record = read_json(&entry.join("record.json"))?;
-        let whole = [&record.image, &record.config, &record.vmlinux].iter().all(
-            |kept| matches!(sha256_file(&entry.join(&kept.name)), Ok(sum) if sum == kept.sha256),
-        );
-        whole.then(|| (entry.to_owned(), record))
-    }
-
-    fn found(&self, (entry, record): (PathBuf, Record), started: Instant) -> BuiltKernel {
+    /// The kernel a kept build stands for.
+    fn answer(&self, kept: &Kept, started: Instant, cached: bool) -> BuiltKernel {
         (self.events)(BuildEvent::Built {
             what: self.reference.to_string(),
-            recompiled: 0,
+            recompiled: if cached { 0 } else { kept.record.recompiled },
             seconds: started.elapsed().as_secs_f64(),
-            cached: true,
-            log: Some(record.log.clone()),
-        });
-        self.built(&entry, record, true)
-    }
-
-    fn built(&self, entry: &Path, record: Record, cached: bool) -> BuiltKernel {
-        BuiltKernel {
-            kernel: self.reference.kernel.clone(),
-            series: self.reference.series.clone(),
-            variant: self.reference.variant.clone(),
-            image: entry.join(record.image.name),
-            image_sha256: record.image.sha256,
-            build_id: record.build_id,
-            release: record.release,
-            config: Some(entry.join(record.config.name)),
-            config_sha256: Some(record.config.sha256),
-            vmlinux: Some(entry.join(record.vmlinux.name)),
-            modules: None,
-            source_id: record.source_id,
-            compiler: record.compiler,
-            recompiled: record.recompiled,
-            seconds: record.seconds,
             cached,
-        }
+            log: Some(kept.record.log.clone()),
+        });
+        kept.kernel(&self.reference, cached)
     }
 
     /// An empty log for this build.
@@ -639,9 +449,4 @@ struct Inputs<'a> {
     source_id: String,
     config_digest: String,
     compiler: String,
-}
-
-fn io_error(path: &Path) -> impl FnOnce(io::Error) -> KernelError + use<> {
-    let path = path.to_owned();
-    move |source| KernelError::Io { path, source }
 }

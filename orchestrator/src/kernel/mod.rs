@@ -11,6 +11,7 @@ mod cache;
 mod config;
 mod configure;
 pub mod diagnostics;
+mod error;
 mod file;
 mod identity;
 pub mod kconfig;
@@ -18,17 +19,19 @@ mod make;
 mod package;
 pub mod patch;
 mod prebuilt;
+mod record;
 mod source;
 mod spec;
 mod tools;
 mod variant;
 mod worktree;
 
-pub use build::{Builder, Ccache, KernelError, build, expand, read_series};
+pub use build::{Builder, Ccache, build, expand, read_series};
 pub use built::{BuildEvent, BuiltKernel};
 pub use cache::{Cache, Lock};
 pub use config::{KernelConfig, Setting, SettingError, Value, read_settings};
 pub use configure::{ConfigError, Lost, Wanted};
+pub use error::KernelError;
 pub use file::{
     ConfigSpec, GitSeriesSpec, GitSpec, KernelSpec, SeriesSpec, SourceSpec, TarballSpec,
 };

@@ -5,9 +5,10 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::build::{Builder, KernelError};
+use super::build::Builder;
 use super::built::{BuildEvent, BuiltKernel};
 use super::cache::sha256_file;
+use super::error::{KernelError, io_error};
 use super::identity::bzimage_release;
 use super::package::{self, Unpacked};
 use super::spec::{Kernel, Recipe};
@@ -37,10 +38,6 @@ pub(super) async fn get(
         },
         Recipe::Package { pattern } => from_package(builder, kernel, pattern, events).await?,
         Recipe::Build { .. } => unreachable!("a kernel to build is not prebuilt"),
-    };
-    let io_error = |path: &Path| {
-        let path = path.to_owned();
-        move |source| KernelError::Io { path, source }
     };
     let bytes = fs::read(&found.image).map_err(io_error(&found.image))?;
     let Some(release) = bzimage_release(&bytes) else {

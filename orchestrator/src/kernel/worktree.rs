@@ -36,8 +36,6 @@ pub(super) struct State {
     touched: BTreeSet<String>,
     /// What the present `.config` was made from; nothing before the first one.
     pub configured: Option<String>,
-    /// Objects a whole build compiles.
-    pub objects: Option<u32>,
 }
 
 impl WorkTree {
