@@ -53,6 +53,8 @@ enum Verb {
     /// Print the manual page
     #[command(hide = true)]
     Man,
+    #[command(external_subcommand)]
+    Other(Vec<String>),
 }
 
 impl Cli {
@@ -71,6 +73,7 @@ impl Cli {
             Verb::Schema(args) => Ok(schema::run(args, terminal)),
             Verb::Completions(args) => Ok(extras::completions(args, terminal)),
             Verb::Man => extras::manual(terminal),
+            Verb::Other(words) => Err(extras::no_such_verb(words)),
         }
     }
 }

@@ -30,3 +30,28 @@ pub fn manual(terminal: &Terminal) -> Result<ExitCode, Failure> {
     terminal.answer(String::from_utf8_lossy(&page).trim_end());
     Ok(ExitCode::SUCCESS)
 }
+
+/// Verbs that are promised and not there yet.
+const PROMISED: [&str; 10] = [
+    "boot", "doctor", "report", "bisect", "gc", "history", "image", "shell", "cp", "console",
+];
+
+/// Tells a verb that is not there yet from one that is misspelt.
+pub fn no_such_verb(words: &[String]) -> Failure {
+    let verb = words.first().map_or("", String::as_str);
+    if PROMISED.contains(&verb) {
+        return Failure::request(format_args!("`topolab {verb}` is not there yet"));
+    }
+    let command = Cli::command();
+    let nearest = command
+        .get_subcommands()
+        .map(|known| known.get_name())
+        .min_by_key(|known| strsim::damerau_levenshtein(known, verb));
+    let failure = Failure::request(format_args!("there is no command `{verb}`"));
+    match nearest {
+        Some(known) if strsim::damerau_levenshtein(known, verb) <= 2 => {
+            failure.hint(format_args!("did you mean `topolab {known}`?"))
+        }
+        _ => failure.hint("topolab --help"),
+    }
+}
