@@ -10,6 +10,7 @@ mod leases;
 mod load;
 mod pins;
 mod scratch;
+mod tuning;
 
 pub use identity::Identity;
 pub use inventory::{CoreKind, HostCpu, HostNode, Inventory, InventoryError};
@@ -17,3 +18,4 @@ pub use leases::{Lease, LeaseError, Leases};
 pub use load::{Window, WindowEnd};
 pub use pins::{PinError, PinMode, PinPlan, plan};
 pub use scratch::Scratch;
+pub use tuning::Tuning;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::{
-    boot, compare, demo, extras, failure::Failure, kernel, run, schema, terminal::Terminal,
+    boot, compare, demo, doctor, extras, failure::Failure, kernel, run, schema, terminal::Terminal,
     topology,
 };
 
@@ -36,6 +36,8 @@ pub struct Cli {
 enum Verb {
     /// Run an experiment and compare its cells
     Run(run::RunArgs),
+    /// Tell what this bench can do, and what to do about the rest
+    Doctor(doctor::DoctorArgs),
     /// Boot a guest and run a command in it
     Boot(boot::BootArgs),
     /// Run the main job: a kernel with and without a patch, in guests with two nodes
@@ -65,6 +67,7 @@ impl Cli {
     pub fn run(&self, terminal: &Terminal) -> Result<ExitCode, Failure> {
         match &self.verb {
             Verb::Run(args) => run::run(args, *terminal),
+            Verb::Doctor(args) => doctor::run(args, *terminal),
             Verb::Boot(args) => boot::run(args, *terminal),
             Verb::Demo(args) => demo::run(args, *terminal),
             Verb::Topology(args) => topology::run(args, terminal),

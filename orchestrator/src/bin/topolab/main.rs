@@ -5,6 +5,7 @@ mod boot;
 mod cli;
 mod compare;
 mod demo;
+mod doctor;
 mod extras;
 mod failure;
 mod folders;
