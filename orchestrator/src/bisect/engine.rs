@@ -144,6 +144,11 @@ impl Engine {
         self
     }
 
+    /// Goes on under other rules, such as more runs.
+    pub fn allow(&mut self, rules: Rules) {
+        self.rules = rules;
+    }
+
     /// The candidates.
     pub fn history(&self) -> &History {
         &self.history
@@ -222,7 +227,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Forgets a final "abort", so that the question is asked again.
+    /// Forgets an abort at the end, so that the question is asked again.
     pub fn resume(&mut self) {
         while let Some(Answer {
             observation: Observation::Abort { .. },
@@ -418,7 +423,9 @@ impl Engine {
             let place = Place::At(candidate);
             let tally = self.tallies.get(&place);
             if !testable[at]
-                || tally.is_some_and(|t| t.same_as.is_some() || t.sure.is_some())
+                || tally.is_some_and(|t| {
+                    t.same_as.is_some() || t.sure.is_some() || t.untestable.is_some()
+                })
                 || tally.map_or(0, Tally::runs) >= self.rules.max_step_runs as usize
             {
                 continue;
@@ -447,7 +454,7 @@ impl Engine {
                 return None;
             };
             let thin = tally.sure.is_none() && (1..wanted).contains(&tally.values.len());
-            if !thin || !testable[candidate as usize] {
+            if !thin || tally.untestable.is_some() || !testable[candidate as usize] {
                 return None;
             }
             let mut without = testable.to_vec();
@@ -491,13 +498,15 @@ impl Engine {
 
     fn testable(&self) -> Vec<bool> {
         let mut testable: Vec<bool> = self.excluded.iter().map(|e| !e).collect();
-        for (place, tally) in &self.tallies {
-            // Runs made before it failed stay evidence, so it still tells trees apart.
-            if let Place::At(candidate) = place
+        for place in self.tallies.keys() {
+            // Runs made before it failed stay evidence, so it still tells trees
+            // apart. What shares an image shares its fate.
+            if let Place::At(candidate) = *place
+                && let Some(tally) = self.tally(*place)
                 && tally.untestable.is_some()
                 && tally.runs() == 0
             {
-                testable[*candidate as usize] = false;
+                testable[candidate as usize] = false;
             }
         }
         testable

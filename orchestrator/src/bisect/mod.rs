@@ -6,18 +6,23 @@
 //! git, builds or guests.
 
 mod channel;
+mod drive;
 mod ends;
 mod engine;
 pub mod git;
 mod history;
+pub mod judge;
 mod noise;
 mod observation;
 mod posterior;
 mod replay;
+pub mod script;
+pub mod session;
 pub mod simulate;
 mod verdict;
 
 pub use channel::Channel;
+pub use drive::{DriveError, Progress, Ready, Run, TRIES, Tree, drive};
 pub use ends::{Comparison, Ends};
 pub use engine::{AnswerError, Costs, Engine, Question, Step, Tally};
 pub use history::{History, HistoryError};

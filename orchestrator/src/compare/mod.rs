@@ -17,6 +17,7 @@ pub use environment::Difference;
 pub use gate::{Answer, GateResult, GateStatus};
 pub use notice::Notice;
 pub use values::{RunValue, Side};
+pub(crate) use values::{combine, per_run};
 
 use crate::{
     plan::Cell,
@@ -333,7 +334,7 @@ fn table(
         unit: meta.unit.clone(),
         kind: meta.kind,
         better,
-        per_run: values::per_run(wanted.per_run, meta.kind),
+        per_run: per_run(wanted.per_run, meta.kind),
         min_effect: rules.min_effect.to_string(),
         alpha: rules.alpha,
         correction: rules.correction,

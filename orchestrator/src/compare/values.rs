@@ -90,7 +90,7 @@ impl MetricMeta {
 
 /// How the samples of a run become its value, the kind's default included:
 /// counts add up over CPUs and intervals, anything else is averaged.
-pub(super) fn per_run(wanted: Option<PerRun>, kind: MetricKind) -> PerRun {
+pub(crate) fn per_run(wanted: Option<PerRun>, kind: MetricKind) -> PerRun {
     wanted.unwrap_or(match kind {
         MetricKind::Count => PerRun::Sum,
         _ => PerRun::Mean,
