@@ -61,11 +61,20 @@ impl Lab {
             "linux/Kconfig",
             "config A\n\tbool \"a\"\nconfig LOST\n\tbool \"l\"\n\tdepends on B\nconfig B\n\tbool \"b\"\n",
         );
-        lab.write("linux/kernel/fork.c", "int fork_it(void)\n{\n\treturn 1;\n}\n");
-        lab.write("linux/kernel/sched.c", "int pick(void)\n{\n\treturn 2;\n}\n");
+        lab.write(
+            "linux/kernel/fork.c",
+            "int fork_it(void)\n{\n\treturn 1;\n}\n",
+        );
+        lab.write(
+            "linux/kernel/sched.c",
+            "int pick(void)\n{\n\treturn 2;\n}\n",
+        );
         lab.write("linux/mm/swap.c", "int swap(void)\n{\n\treturn 3;\n}\n");
         lab.write("config/lean.config", "CONFIG_A=y\n");
-        lab.write("patches/0001-pick.patch", &patch("kernel/sched.c", "2", "20"));
+        lab.write(
+            "patches/0001-pick.patch",
+            &patch("kernel/sched.c", "2", "20"),
+        );
         lab.write("patches/0002-swap.patch", &patch("mm/swap.c", "3", "30"));
         lab.yaml("source: {dir: linux}", "");
         lab
@@ -107,7 +116,11 @@ impl Lab {
 fn patch(path: &str, old: &str, new: &str) -> String {
     format!(
         "From: A <a@b>\nSubject: [PATCH] {path}: {new}\n\nWhy.\n---\n--- a/{path}\n+++ b/{path}\n@@ -1,4 +1,4 @@\n int {}(void)\n {{\n-\treturn {old};\n+\treturn {new};\n }}\n",
-        if path.contains("sched") { "pick" } else { "swap" }
+        if path.contains("sched") {
+            "pick"
+        } else {
+            "swap"
+        }
     )
 }
 
@@ -116,7 +129,12 @@ fn listing(folder: &Path) -> Vec<(String, Vec<u8>)> {
         .into_iter()
         .map(Result::unwrap)
         .filter(|entry| entry.file_type().is_file())
-        .map(|entry| (entry.path().display().to_string(), fs::read(entry.path()).unwrap()))
+        .map(|entry| {
+            (
+                entry.path().display().to_string(),
+                fs::read(entry.path()).unwrap(),
+            )
+        })
         .collect();
     files.sort();
     files
@@ -145,10 +163,15 @@ async fn each_variant_compiles_what_it_changes_and_the_users_tree_stays() {
     // Back at the beginning, nothing is compiled.
     assert!(lab.build("base").await.unwrap().cached);
     assert_eq!(listing(&lab.folder.path().join("linux")), before);
-    let expected = lab.events.lock().unwrap().iter().find_map(|event| match event {
-        BuildEvent::Compiling { expected, .. } => *expected,
-        _ => None,
-    });
+    let expected = lab
+        .events
+        .lock()
+        .unwrap()
+        .iter()
+        .find_map(|event| match event {
+            BuildEvent::Compiling { expected, .. } => *expected,
+            _ => None,
+        });
     assert_eq!(expected, Some(3));
 }
 
@@ -159,7 +182,10 @@ async fn a_reworded_patch_costs_nothing_and_an_edited_tree_what_it_changes() {
     let reworded = patch("mm/swap.c", "3", "30").replace("Why.", "Why, told better.");
     lab.write("patches/0002-swap.patch", &reworded);
     assert!(lab.build("all").await.unwrap().cached);
-    lab.write("linux/kernel/fork.c", "int fork_it(void)\n{\n\treturn 100;\n}\n");
+    lab.write(
+        "linux/kernel/fork.c",
+        "int fork_it(void)\n{\n\treturn 100;\n}\n",
+    );
     let edited = lab.build("all").await.unwrap();
     assert_eq!((edited.recompiled, edited.cached), (1, false));
 }
@@ -178,7 +204,10 @@ async fn a_damaged_image_is_built_again() {
 #[tokio::test]
 async fn a_compiler_error_is_shown_with_its_place_and_spoils_nothing() {
     let lab = Lab::new();
-    lab.write("patches/0002-swap.patch", &patch("mm/swap.c", "3", "nonsense"));
+    lab.write(
+        "patches/0002-swap.patch",
+        &patch("mm/swap.c", "3", "nonsense"),
+    );
     let error = lab.build("all").await.unwrap_err();
     let KernelError::Build { first, log, .. } = &error else {
         panic!("{error}");
@@ -186,7 +215,11 @@ async fn a_compiler_error_is_shown_with_its_place_and_spoils_nothing() {
     assert_eq!(first.file.as_deref(), Some("mm/swap.c"));
     assert_eq!(first.line, Some(3));
     assert!(first.message.contains("nonsense"), "{first}");
-    assert!(fs::read_to_string(log).unwrap().contains("CC      mm/swap.o"));
+    assert!(
+        fs::read_to_string(log)
+            .unwrap()
+            .contains("CC      mm/swap.o")
+    );
     assert!(lab.build("1").await.is_ok());
     assert!(lab.build("all").await.is_err());
 }
@@ -228,20 +261,30 @@ async fn two_builds_at_once_make_one() {
     let cached = [one.unwrap().cached, two.unwrap().cached];
     assert_eq!(cached.iter().filter(|cached| **cached).count(), 1);
     let events = lab.events.lock().unwrap();
-    assert!(events.iter().any(|event| matches!(event, BuildEvent::Waiting { .. })));
+    assert!(
+        events
+            .iter()
+            .any(|event| matches!(event, BuildEvent::Waiting { .. }))
+    );
 }
 
 #[tokio::test]
 async fn a_build_that_is_given_up_stops_make_and_can_go_on() {
     let lab = Lab::new();
-    lab.write("linux/mm/swap.c", "/* SLOW */\nint swap(void)\n{\n\treturn 3;\n}\n");
+    lab.write(
+        "linux/mm/swap.c",
+        "/* SLOW */\nint swap(void)\n{\n\treturn 3;\n}\n",
+    );
     let given_up = tokio::time::timeout(Duration::from_secs(10), lab.build("base")).await;
     assert!(given_up.is_err());
     // make and its sleep are gone: their working folder is in nobody's hands.
     let tree = lab.folder.path().to_owned();
     let deadline = std::time::Instant::now() + Duration::from_secs(20);
     while anyone_in(&tree) {
-        assert!(std::time::Instant::now() < deadline, "make is still running");
+        assert!(
+            std::time::Instant::now() < deadline,
+            "make is still running"
+        );
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     lab.write("linux/mm/swap.c", "int swap(void)\n{\n\treturn 3;\n}\n");
@@ -313,7 +356,13 @@ async fn a_kernel_package_is_taken_apart_through_its_meta_package() {
             .unwrap();
         assert_eq!(built.release, "6.12.10-amd64");
         assert!(built.read_config().unwrap().unwrap().is_on("SMP"));
-        assert!(built.modules.unwrap().join("lib/modules/6.12.10-amd64").is_dir());
+        assert!(
+            built
+                .modules
+                .unwrap()
+                .join("lib/modules/6.12.10-amd64")
+                .is_dir()
+        );
     }
     let error = lab.build("all").await.unwrap_err();
     assert!(matches!(error, KernelError::Prebuilt { .. }), "{error}");
@@ -332,8 +381,14 @@ async fn a_package_that_does_not_exist_and_a_wrong_checksum() {
     );
     lab.write("src.tar", "no tarball");
     let sum = "0".repeat(64);
-    lab.yaml(&format!("source: {{tarball: {{path: src.tar, sha256: '{sum}'}}}}"), "");
+    lab.yaml(
+        &format!("source: {{tarball: {{path: src.tar, sha256: '{sum}'}}}}"),
+        "",
+    );
     let error = lab.build("base").await.unwrap_err();
     let cause = std::error::Error::source(&error).unwrap().to_string();
-    assert!(cause.contains("has SHA-256") && cause.contains(&sum), "{cause}");
+    assert!(
+        cause.contains("has SHA-256") && cause.contains(&sum),
+        "{cause}"
+    );
 }

@@ -3,14 +3,12 @@
 //!
 //! It is evidence only. Nothing on it is a result.
 
-use std::{
-    collections::VecDeque,
-    fs::File,
-    io::{self, Write},
-    path::Path,
-};
+use std::{collections::VecDeque, io, path::Path};
 
-use super::splat::{Scanner, Splat};
+use super::{
+    kept::KeptLog,
+    splat::{Scanner, Splat},
+};
 
 /// Bytes kept on disk. What comes after is read and dropped.
 pub const KEPT: u64 = 16 << 20;
@@ -22,9 +20,7 @@ const LINE: usize = 1024;
 /// The console of one guest.
 #[derive(Debug)]
 pub struct Console {
-    file: File,
-    written: u64,
-    cut: bool,
+    log: KeptLog,
     line: Vec<u8>,
     tail: VecDeque<String>,
     scanner: Scanner,
@@ -37,9 +33,7 @@ impl Console {
     /// When the file cannot be made.
     pub fn create(path: &Path) -> io::Result<Self> {
         Ok(Self {
-            file: File::create(path)?,
-            written: 0,
-            cut: false,
+            log: KeptLog::create(path, KEPT)?,
             line: Vec::new(),
             tail: VecDeque::new(),
             scanner: Scanner::default(),
@@ -60,7 +54,7 @@ impl Console {
                 _ => {}
             }
         }
-        self.keep(bytes)?;
+        self.log.write(bytes)?;
         Ok(lines)
     }
 
@@ -82,22 +76,9 @@ impl Console {
         line
     }
 
-    fn keep(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let room = usize::try_from(KEPT.saturating_sub(self.written)).unwrap_or(usize::MAX);
-        let part = &bytes[..bytes.len().min(room)];
-        self.file.write_all(part)?;
-        self.written += part.len() as u64;
-        if part.len() < bytes.len() && !self.cut {
-            self.cut = true;
-            self.file
-                .write_all(b"\n[topolab: the console goes on; no more of it is kept]\n")?;
-        }
-        Ok(())
-    }
-
     /// Whether the log was cut at [`KEPT`].
     pub fn is_cut(&self) -> bool {
-        self.cut
+        self.log.is_cut()
     }
 
     /// The last lines, oldest first.

@@ -13,6 +13,7 @@ mod dialogue;
 mod engine;
 mod event;
 mod judge;
+mod kept;
 mod lab;
 mod needs;
 mod pinning;

@@ -1,0 +1,116 @@
+//! The end of a run: the guest, then QEMU, then what is left in the pipes, then
+//! the verdict.
+
+use std::time::{Duration, Instant};
+
+use topolab_protocol::message::HostMessage;
+
+use super::{DRAIN, Engine, LAST_WORDS, POWER_OFF, QUIT, Static, inbox::Turn, job::Left};
+use crate::{
+    outcome::Outcome,
+    run::{
+        console::clean,
+        judge::{Facts, Why, judge},
+    },
+};
+
+impl Engine<'_> {
+    /// Ends the guest, then QEMU, then reads what is left in the pipes.
+    pub(super) async fn tidy(&mut self) {
+        self.stop_measuring();
+        match &self.why {
+            Some(Why::Said(_)) if self.observed.is_some() => {
+                self.enter("power-off".into());
+                self.say(&HostMessage::PowerOff);
+                self.until_exit(POWER_OFF).await;
+                if self.exit.is_none() {
+                    self.note(format!(
+                        "the guest did not power off within {} s",
+                        POWER_OFF.as_secs()
+                    ));
+                }
+            }
+            // Its last words are still on their way.
+            Some(Why::Panicked) => self.until_exit(LAST_WORDS).await,
+            _ => {}
+        }
+        if self.exit.is_none()
+            && let Some(qmp) = self.qmp.take()
+        {
+            let quit = qmp.quit().await;
+            if quit.is_ok() {
+                self.until_exit(QUIT).await;
+            }
+            self.qmp = Some(qmp);
+        }
+        if self.exit.is_none() {
+            self.qemu.kill();
+            self.until_exit(QUIT).await;
+        }
+        let deadline = Instant::now() + DRAIN;
+        while self.open.console || self.open.agent || self.open.words {
+            match self.turn(deadline).await {
+                Turn::Deadline => break,
+                turn => self.take(turn),
+            }
+        }
+    }
+
+    pub(super) async fn until_exit(&mut self, limit: Duration) {
+        let deadline = Instant::now() + limit;
+        while self.exit.is_none() {
+            match self.turn(deadline).await {
+                Turn::Deadline => break,
+                turn => self.take(turn),
+            }
+        }
+    }
+
+    pub(super) fn leave(mut self, fixed: &Static<'_>) -> Left {
+        let now = Instant::now();
+        if self.damaged > 1 {
+            self.note(format!("{} damages on the agent's port", self.damaged));
+        }
+        if self.console.is_cut() {
+            self.note("the console log was cut".into());
+        }
+        if self.output.is_cut() {
+            self.note("the output log was cut".into());
+        }
+        let stderr = clean_lines(&self.words);
+        let facts = Facts {
+            why: self.why.take().expect("the loop ends with a reason"),
+            greeted: self.observed.is_some(),
+            emulated: fixed.emulated,
+            splats: self.console.splats(),
+            allowed: fixed.allowed,
+            panicked: self.panicked,
+            end: self.end,
+            exit: self.exit,
+            stderr: &stderr,
+            lacks: &fixed.lacks,
+        };
+        let outcome = judge(&facts);
+        if !stderr.trim().is_empty() && !matches!(outcome, Outcome::LabFailed { .. }) {
+            self.notes.push(format!("QEMU wrote: {}", stderr.trim()));
+        }
+        Left {
+            outcome,
+            hello_ms: self.clocks.hello_ms(),
+            wall_ms: self.clocks.wall_ms(now),
+            phases: self.clocks.phases(now),
+            dialogue: self.dialogue,
+            observed: self.observed,
+            trust: self.attendant.trust,
+            console_tail: self.console.tail(),
+            notes: self.notes,
+            qemu_version: self.qmp.as_ref().map(|qmp| qmp.version().into()),
+        }
+    }
+}
+
+/// Several lines, cleaned each.
+fn clean_lines(bytes: &[u8]) -> String {
+    let lines = bytes.split(|&byte| byte == b'\n').map(clean);
+    lines.collect::<Vec<_>>().join("\n")
+}
