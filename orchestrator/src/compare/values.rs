@@ -220,12 +220,15 @@ impl<'a> Values<'a> {
                 value: *value,
             });
             if !record.trust.timing {
-                let reason = match &record.trust.reasons[..] {
-                    [] => "the bench was not checked".to_string(),
-                    reasons => reasons.join(", "),
+                let unchecked = ["the bench was not checked".to_string()];
+                let reasons = match &record.trust.reasons[..] {
+                    [] => &unchecked[..],
+                    reasons => reasons,
                 };
-                if !side.untrusted.contains(&reason) {
-                    side.untrusted.push(reason);
+                for reason in reasons {
+                    if !side.untrusted.contains(reason) {
+                        side.untrusted.push(reason.clone());
+                    }
                 }
             }
         }
