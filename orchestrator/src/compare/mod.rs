@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashMap};
 use serde::Serialize;
 use topolab_protocol::sample::{Better, MetricKind};
 
-pub use environment::Difference;
+pub use environment::{Difference, fields_of};
 pub use gate::{Answer, GateResult, GateStatus};
 pub use notice::Notice;
 pub use values::{RunValue, Side};
@@ -56,6 +56,8 @@ pub struct Comparison {
     pub baseline: BTreeMap<String, String>,
     /// Axes with one value only.
     pub constants: BTreeMap<String, String>,
+    /// Axes that vary and tell rows apart, [`Cell::AXES`] names.
+    pub axes: Vec<String>,
     /// One table per metric.
     pub tables: Vec<MetricTable>,
     /// What became of the runs of each cell, where not all completed.
@@ -91,8 +93,6 @@ pub struct MetricTable {
     pub correction: Correction,
     /// Fewest and most runs of a side.
     pub runs: (usize, usize),
-    /// Axes that vary and tell the rows apart, [`Cell::AXES`] names.
-    pub axes: Vec<String>,
     /// The comparisons.
     pub rows: Vec<Row>,
 }
@@ -255,13 +255,14 @@ fn build(
     let (constants, axes) = axes_of(&cells);
     let tables: Vec<MetricTable> = wanted
         .iter()
-        .map(|metric| table(metric, &values, pairs, &axes, request))
+        .map(|metric| table(metric, &values, pairs, request))
         .collect();
     let mut comparison = Comparison {
         experiment: request.experiment.into(),
         sources: sources.iter().map(|source| source.name.into()).collect(),
         baseline,
         constants,
+        axes,
         notices: notice::notices(sources, &tables),
         tables,
         losses: values.iter().flat_map(Values::losses).collect(),
@@ -290,13 +291,7 @@ fn axes_of(cells: &[&Cell]) -> (BTreeMap<String, String>, Vec<String>) {
     (constants, varying)
 }
 
-fn table(
-    metric: &str,
-    values: &[Values],
-    pairs: &[Pair],
-    axes: &[String],
-    request: Request<'_>,
-) -> MetricTable {
+fn table(metric: &str, values: &[Values], pairs: &[Pair], request: Request<'_>) -> MetricTable {
     let wanted = request.spec.metric(metric);
     let meta = values
         .iter()
@@ -339,7 +334,6 @@ fn table(
         alpha: rules.alpha,
         correction: rules.correction,
         runs: (counts.clone().min().unwrap_or(0), counts.max().unwrap_or(0)),
-        axes: axes.to_vec(),
         rows,
     }
 }
@@ -574,7 +568,7 @@ pub(crate) mod tests {
         let [updates, passes] = &comparison.tables[..] else {
             panic!()
         };
-        assert_eq!(updates.axes, ["settings"]);
+        assert_eq!(comparison.axes, ["settings"]);
         assert_eq!(comparison.constants["topologies"], "dual-node-4");
         assert_eq!(updates.runs, (5, 5));
         assert_eq!(
@@ -724,7 +718,7 @@ pub(crate) mod tests {
         let rows = &comparison.tables[0].rows;
         assert_eq!(rows.len(), 5);
         assert_eq!(rows[0].verdict, Some(Verdict::Same { within: 0.05 }));
-        assert_eq!(comparison.tables[0].axes, ["kernels", "settings"]);
+        assert_eq!(comparison.axes, ["kernels", "settings"]);
         let Some(Verdict::Invalid {
             reason: Unfit::NoResults { side, reason },
         }) = &rows[4].verdict

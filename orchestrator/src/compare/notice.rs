@@ -204,7 +204,7 @@ fn drift(table: &MetricTable, source: &str, sides: &[(&Cell, &Side)]) -> Option<
     for (_, side) in sides {
         let Some(summary) = side
             .summary
-            .filter(|summary| summary.mean != 0.0 && summary.n > 1)
+            .filter(|summary| summary.mean != 0.0 && summary.cov.is_some_and(|cov| cov < 1.0))
         else {
             continue;
         };

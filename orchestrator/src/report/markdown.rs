@@ -1,8 +1,9 @@
 //! Tables for web pages and merge requests (GitHub-flavoured Markdown).
 
 use super::{
+    grid::{Grid, gate_grid, grid},
     number::NBSP,
-    text::{Grid, gate_grid, grid, head},
+    text::head,
     words,
 };
 use crate::compare::Comparison;
@@ -25,11 +26,8 @@ pub fn render(comparison: &Comparison) -> String {
     if !comparison.gates.is_empty() {
         parts.push(section(&gate_grid(comparison)));
     }
-    for notice in &comparison.notices {
-        parts.push(format!(
-            "> {}",
-            escape(&words::notice(notice)).replace(NBSP, " ")
-        ));
+    for notice in words::notices(comparison) {
+        parts.push(format!("> {}", escape(&notice).replace(NBSP, " ")));
     }
     for loss in &comparison.losses {
         let others: Vec<String> = loss

@@ -1,4 +1,6 @@
-//! Short names for kernels and axes in tables.
+//! Short names for kernels, cells and axes.
+
+use crate::{compare::Comparison, plan::Cell};
 
 /// A kernel's parts: `linux-6.12+rt-push@all` → (`linux-6.12`, `rt-push`, `all`).
 fn parts(kernel: &str) -> [&str; 3] {
@@ -31,6 +33,77 @@ pub fn short_kernels(kernels: &[&str]) -> Vec<String> {
         return with_series;
     }
     kernels.iter().map(|kernel| (*kernel).to_string()).collect()
+}
+
+/// How the cells and kernels of a comparison are called: by what tells them apart.
+#[derive(Debug, Clone)]
+pub struct Names<'a> {
+    /// Heading of the baseline's column.
+    pub base: String,
+    /// Heading of the other column when it holds more than one kernel.
+    pub new: String,
+    /// Heading of the other column when it holds one kernel.
+    pub column: Option<String>,
+    axes: &'a [String],
+    kernels: Vec<&'a str>,
+    short: Vec<String>,
+}
+
+impl<'a> Names<'a> {
+    /// Looks at everything that is compared.
+    pub fn of(comparison: &'a Comparison) -> Self {
+        let rows = comparison
+            .tables
+            .first()
+            .map_or(&[][..], |table| &table.rows);
+        let bases = rows.iter().filter_map(|row| row.base_cell.as_ref());
+        let mut kernels: Vec<&str> = Vec::new();
+        for cell in bases.chain(rows.iter().map(|row| &row.cell)) {
+            if !kernels.contains(&cell.kernel.as_str()) {
+                kernels.push(&cell.kernel);
+            }
+        }
+        let short = short_kernels(&kernels);
+        let (mut base, mut new, mut column) = ("baseline".to_string(), "new".to_string(), None);
+        if let [older, newer] = &comparison.sources[..] {
+            (base, new) = (older.clone(), newer.clone());
+        } else if comparison.baseline.is_empty() {
+            new = "value".into();
+        } else if comparison.baseline.len() == 1 && comparison.baseline.contains_key("kernels") {
+            base = short.first().cloned().unwrap_or(base);
+            column = (short.len() == 2).then(|| short[1].clone());
+        }
+        Self {
+            base,
+            new,
+            column,
+            axes: &comparison.axes,
+            kernels,
+            short,
+        }
+    }
+
+    /// A kernel.
+    pub fn kernel(&self, kernel: &str) -> String {
+        self.kernels
+            .iter()
+            .position(|known| *known == kernel)
+            .map_or_else(|| kernel.to_string(), |place| self.short[place].clone())
+    }
+
+    /// A cell: its kernel when there are several, and every other axis that varies.
+    pub fn cell(&self, cell: &Cell) -> String {
+        let mut parts: Vec<String> = Vec::new();
+        if self.kernels.len() > 1 {
+            parts.push(self.kernel(&cell.kernel));
+        }
+        let axes = self.axes.iter().filter(|axis| *axis != "kernels");
+        parts.extend(axes.filter_map(|axis| cell.axis(axis)).map(String::from));
+        if parts.is_empty() {
+            parts.push(self.kernel(&cell.kernel));
+        }
+        parts.join(" · ")
+    }
 }
 
 /// Heading of an axis' column.

@@ -2,9 +2,10 @@
 
 use topolab_protocol::sample::{Better, MetricKind};
 
+use super::names::Names;
 use super::number::{NBSP, Unit, interval, number, percent, signed_percent};
 use crate::{
-    compare::{MetricTable, Notice, Row},
+    compare::{Comparison, MetricTable, Notice, Row},
     stats::{
         bootstrap::{Change, Scale},
         judge::PerRun,
@@ -94,7 +95,10 @@ fn doubt(reason: &Doubt, change: Option<&Change>, unit: &Unit) -> String {
             None => "noise".into(),
         },
         Doubt::Comparisons { comparisons, p } => {
-            format!("p{NBSP}{} among {comparisons} rows", p_value(*p))
+            format!(
+                "p{NBSP}{} corrected over {comparisons} rows",
+                p_value(*p).replace(' ', "\u{a0}")
+            )
         }
         Doubt::ZeroBaseline => "baseline is 0; give min_effect as a number".into(),
     }
@@ -118,8 +122,35 @@ pub fn plural(count: usize, noun: &str) -> String {
     }
 }
 
-/// A remark in one sentence.
-pub fn notice(notice: &Notice) -> String {
+/// Remarks of one kind and metric are told for so many cells; the rest is counted.
+const CELLS_TOLD: usize = 3;
+
+/// Remarks in sentences, those of one kind and metric together.
+pub fn notices(comparison: &Comparison) -> Vec<String> {
+    let names = Names::of(comparison);
+    let mut sentences: Vec<(String, Vec<String>)> = Vec::new();
+    for notice in &comparison.notices {
+        let (about, detail) = notice_parts(notice, &names);
+        match sentences.iter_mut().find(|(known, _)| *known == about) {
+            Some((_, details)) => details.push(detail),
+            None => sentences.push((about, vec![detail])),
+        }
+    }
+    sentences
+        .into_iter()
+        .map(|(about, details)| {
+            let more = match details.len().saturating_sub(CELLS_TOLD) {
+                0 => String::new(),
+                more => format!("; and in {more} more {}", plural(more, "cell")),
+            };
+            let told = details.iter().take(CELLS_TOLD).map(String::as_str);
+            format!("{about}{}{more}", told.collect::<Vec<_>>().join("; "))
+        })
+        .collect()
+}
+
+/// What a remark is about, and what it says of one cell.
+fn notice_parts(notice: &Notice, names: &Names<'_>) -> (String, String) {
     match notice {
         Notice::Outliers {
             metric, cell, runs, ..
@@ -128,9 +159,9 @@ pub fn notice(notice: &Notice) -> String {
                 .iter()
                 .map(|(run, value)| format!("run {run} ({})", number(*value)))
                 .collect();
-            format!(
-                "{metric}, {cell}: far from the other runs, and counted like them: {}",
-                runs.join(", ")
+            (
+                format!("{metric}: far from the other runs of their cell, and counted like them: "),
+                format!("{} in {}", runs.join(", "), names.cell(cell)),
             )
         }
         Notice::TwoGroups {
@@ -139,23 +170,29 @@ pub fn notice(notice: &Notice) -> String {
             lower,
             upper,
             ..
-        } => format!(
-            "{metric}, {cell}: two groups, {} {} near {} and {} near {}; the mean describes neither",
-            lower.0,
-            plural(lower.0, "run"),
-            number(lower.1),
-            upper.0,
-            number(upper.1),
+        } => (
+            format!("{metric}: two groups of runs, neither described by the mean: "),
+            format!(
+                "{} near {} and {} near {} in {}",
+                lower.0,
+                number(lower.1),
+                upper.0,
+                number(upper.1),
+                names.cell(cell),
+            ),
         ),
         Notice::Drift {
             metric,
             source,
             change,
             p,
-        } => format!(
-            "{metric}: drift of {} from the first third of the runs to the last in {source} (p {})",
-            signed_percent(*change),
-            p_value(*p)
+        } => (
+            format!("{metric}: drift over the order of runs: "),
+            format!(
+                "{} from the first third to the last in {source} (p {})",
+                signed_percent(*change),
+                p_value(*p)
+            ),
         ),
         Notice::Identical {
             cell,
@@ -164,9 +201,13 @@ pub fn notice(notice: &Notice) -> String {
             ..
         } => {
             let runs: Vec<String> = runs.iter().map(usize::to_string).collect();
-            format!(
-                "{cell}: runs {} yielded the very same {samples} samples; was one read twice?",
-                runs.join(", ")
+            (
+                "the very same samples in several runs, was one read twice? ".into(),
+                format!(
+                    "runs {} ({samples} samples) of {}",
+                    runs.join(", "),
+                    names.cell(cell)
+                ),
             )
         }
         Notice::DominantBoot {
@@ -175,13 +216,20 @@ pub fn notice(notice: &Notice) -> String {
             boot,
             change,
             ..
-        } => format!(
-            "{metric}, {cell}: one boot dominates; without {boot} the mean would move by {}",
-            signed_percent(*change)
+        } => (
+            format!("{metric}: one boot dominates: "),
+            format!(
+                "without {boot} the mean of {} would move by {}",
+                names.cell(cell),
+                signed_percent(*change)
+            ),
         ),
-        Notice::NoiseFloor { metric, floor } => format!(
-            "{metric}: equal images differ by {}, so no smaller change of this table counts",
-            percent(*floor)
+        Notice::NoiseFloor { metric, floor } => (
+            format!("{metric}: "),
+            format!(
+                "equal images differ by {}, so no smaller change of this table counts",
+                percent(*floor)
+            ),
         ),
     }
 }

@@ -8,6 +8,15 @@ const FAR_OUT: f64 = 3.5;
 /// Fewer values than this have no outliers: each could be one.
 const FEWEST_FOR_OUTLIERS: usize = 6;
 
+/// The scatter that counts have anyhow: of whole numbers no less is expected than
+/// the square root of their mean (Poisson). 0 for values with fractions.
+fn scatter_of_counts(values: &[f64]) -> f64 {
+    if values.iter().any(|value| value.fract() != 0.0) {
+        return 0.0;
+    }
+    mean(values).abs().max(1.0).sqrt()
+}
+
 /// Places of values that lie far out. They are flagged for a person to look at,
 /// never left out of any number.
 ///
@@ -26,6 +35,7 @@ pub fn outliers(values: &[f64]) -> Vec<usize> {
     } else {
         1.253_314 * mean(&deviations)
     };
+    let scale = scale.max(scatter_of_counts(values));
     if scale == 0.0 {
         return Vec::new();
     }
@@ -80,6 +90,9 @@ pub fn two_groups(values: &[f64]) -> Option<TwoGroups> {
     }
     let values = sorted(values);
     let (lower, upper) = values.split_at(split);
+    if mean(upper) - mean(lower) < FAR_OUT * scatter_of_counts(&values) {
+        return None;
+    }
     Some(TwoGroups {
         lower: lower.len(),
         lower_mean: mean(lower),
@@ -141,6 +154,7 @@ mod tests {
     fn far_values_are_flagged_also_among_equals() {
         assert_eq!(outliers(&[10.0, 10.2, 9.9, 10.1, 10.0, 25.0]), [5]);
         assert_eq!(outliers(&[0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 9.0]), [7]);
+        assert!(outliers(&[0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]).is_empty());
         assert!(outliers(&[1.0; 10]).is_empty());
         assert!(outliers(&[1.0, 1.0, 1.0, 1.0, 100.0]).is_empty());
     }
@@ -151,6 +165,7 @@ mod tests {
         let groups = two_groups(&values).unwrap();
         assert_eq!((groups.lower, groups.upper), (4, 3));
         assert_eq!(groups.lower_mean, 0.0);
+        assert_eq!(two_groups(&[0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0]), None);
         assert_eq!(two_groups(&[5.0; 8]), None);
         assert_eq!(two_groups(&values[..5]), None);
         let even: Vec<f64> = (0..20).map(f64::from).collect();

@@ -40,6 +40,14 @@ pub struct Campaign {
     pub records: Vec<RunRecord>,
 }
 
+/// Stands for the hash of a kernel's image.
+fn image_of(kernel: &str) -> String {
+    let hash = kernel.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("{hash:064x}")
+}
+
 /// About the normal distribution (Irwin and Hall: a sum of 12 uniform values).
 pub fn normal(random: &mut impl Rng) -> f64 {
     (0..12).map(|_| random.random::<f64>()).sum::<f64>() - 6.0
@@ -106,7 +114,7 @@ pub fn campaign(
                     qemu: "7.2.22".into(),
                     accel: "tcg,thread=multi".into(),
                     cpu_model: "EPYC-Milan".into(),
-                    kernel_image: format!("{:064x}", cell.kernel.len()),
+                    kernel_image: image_of(&cell.kernel),
                     guest_kernel: "6.12.57".into(),
                     cmdline: "console=ttyS0 nokaslr".into(),
                     ..Environment::default()
@@ -125,7 +133,7 @@ pub fn campaign(
     let kernels = kernels
         .into_iter()
         .map(|name| KernelMeta {
-            image: format!("{:064x}", name.len()),
+            image: image_of(&name),
             release: "6.12.57".into(),
             recompiled: if name.ends_with("@base") { 1197 } else { 3 },
             seconds: if name.ends_with("@base") { 451.0 } else { 19.2 },

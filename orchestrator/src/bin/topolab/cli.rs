@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::{
-    boot, compare, demo, doctor, extras, failure::Failure, kernel, run, schema, terminal::Terminal,
-    topology,
+    boot, compare, demo, doctor, extras, failure::Failure, kernel, report, run, schema,
+    terminal::Terminal, topology,
 };
 
 /// A lab for Linux scheduler, mm and cgroup patches
@@ -46,6 +46,8 @@ enum Verb {
     Topology(topology::TopologyArgs),
     /// Compare the cells of a campaign, or two campaigns
     Compare(compare::CompareArgs),
+    /// Write a campaign as HTML, JUnit, KTAP, KCIDB or lines of JSON
+    Report(report::ReportArgs),
     /// Build kernels with and without patches
     Kernel(kernel::KernelArgs),
     /// Print the JSON Schema of a kind of file, for editors
@@ -72,6 +74,7 @@ impl Cli {
             Verb::Demo(args) => demo::run(args, *terminal),
             Verb::Topology(args) => topology::run(args, terminal),
             Verb::Compare(args) => compare::run(args, terminal),
+            Verb::Report(args) => report::run(args, terminal),
             Verb::Kernel(args) => kernel::run(args, terminal),
             Verb::Schema(args) => Ok(schema::run(args, terminal)),
             Verb::Completions(args) => Ok(extras::completions(args, terminal)),

@@ -1,7 +1,9 @@
 //! `topolab compare`: the table people paste into a mail.
 
 use std::{
-    io::IsTerminal,
+    error::Error,
+    fs::File,
+    io::{BufReader, IsTerminal},
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -23,7 +25,7 @@ use crate::{
 /// Arguments of `topolab compare`.
 #[derive(Debug, Args)]
 pub struct CompareArgs {
-    /// Results folder
+    /// Results folder, or a file written by `report --jsonl`
     results: PathBuf,
     /// A second results folder: each of its cells is compared with the same cell of the first
     newer: Option<PathBuf>,
@@ -161,7 +163,8 @@ fn source<'a>(results: &'a Results, name: &'a str) -> Source<'a> {
     }
 }
 
-fn folder_name(path: &Path) -> String {
+/// The folder's own name.
+pub fn folder_name(path: &Path) -> String {
     let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     path.file_name()
         .unwrap_or(path.as_os_str())
@@ -169,8 +172,25 @@ fn folder_name(path: &Path) -> String {
         .into_owned()
 }
 
-/// Reads a results folder.
+/// Reads a results folder, or the lines `report --jsonl` wrote.
 pub fn load(path: &Path) -> Result<Results, Failure> {
+    if path.is_file() {
+        let about = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        let file = File::open(path).map_err(|error| Failure::request(about(&error)))?;
+        let (meta, records) = report::jsonl::read(BufReader::new(file)).map_err(|error| {
+            let mut failure = Failure::request(about(&error));
+            failure
+                .causes
+                .extend(error.source().map(ToString::to_string));
+            failure
+        })?;
+        let path = path.with_extension("");
+        return Ok(Results {
+            path,
+            meta,
+            records,
+        });
+    }
     store::load(path).map_err(|error| {
         let kind = match error {
             StoreError::NotResults(_) | StoreError::Version { .. } => Kind::Request,

@@ -13,6 +13,7 @@ mod interrupt;
 mod kernel;
 mod lab;
 mod progress;
+mod report;
 mod run;
 mod schema;
 mod terminal;
