@@ -10,7 +10,9 @@ pub mod cmdline;
 mod cpulist;
 pub mod draw;
 mod layout;
+pub mod needs;
 pub mod proof;
+pub mod scale;
 pub mod size;
 pub mod spec;
 

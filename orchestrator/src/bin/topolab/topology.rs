@@ -9,12 +9,15 @@ use std::{
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 use topolab::{
-    document::Problems,
+    document::{Document, Problems},
     qemu::{
         acpi,
         args::{Accel, BOOT_WORDS, Bench, Capabilities, Chardev, Devices, TcgThread, build},
     },
-    topology::{Topology, draw},
+    topology::{
+        Topology, draw,
+        scale::{self, ScaleError},
+    },
 };
 
 use crate::{failure::Failure, terminal::Terminal};
@@ -34,6 +37,28 @@ enum Verb {
     Show(ShowArgs),
     /// Print the QEMU command a topology leads to
     Qemu(QemuArgs),
+    /// Write the same machine, small enough for this bench
+    Scale(ScaleArgs),
+}
+
+#[derive(Debug, Args)]
+struct ScaleArgs {
+    /// A topology file, or a name in ./topologies
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Most vCPUs
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    cpus: u32,
+    /// Memory of all nodes together, such as 4G [default: as in the file]
+    #[arg(long, value_name = "SIZE", value_parser = memory_size)]
+    memory: Option<u64>,
+    /// Write the file here and not to stdout
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+fn memory_size(text: &str) -> Result<u64, topolab::topology::size::SizeError> {
+    topolab::topology::size::parse(text)
 }
 
 #[derive(Debug, Args)]
@@ -104,6 +129,7 @@ pub fn run(args: &TopologyArgs, terminal: &Terminal) -> Result<ExitCode, Failure
         Verb::Check(args) => check(args, terminal),
         Verb::Show(args) => show(args, terminal),
         Verb::Qemu(args) => qemu(args, terminal),
+        Verb::Scale(args) => scaled(args, terminal),
     }
 }
 
@@ -261,6 +287,30 @@ fn qemu(args: &QemuArgs, terminal: &Terminal) -> Result<ExitCode, Failure> {
         command.push_str(&quoted(argument));
     }
     terminal.answer(command);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn scaled(args: &ScaleArgs, terminal: &Terminal) -> Result<ExitCode, Failure> {
+    let document = Document::read(&resolve(&args.file)?)?;
+    let scaled = scale::scale(&document, args.cpus, args.memory).map_err(|error| match error {
+        ScaleError::File(problems) => Failure::from(problems),
+        ScaleError::TooFew { least, .. } => {
+            let again = format!(
+                "topolab topology scale {} --cpus {least}",
+                args.file.display()
+            );
+            Failure::request(error).hint(again)
+        }
+        error => Failure::request(error),
+    })?;
+    for note in &scaled.notes {
+        terminal.say(format_args!("not kept: {note}"));
+    }
+    match &args.output {
+        None => terminal.answer(scaled.text.trim_end()),
+        Some(file) => std::fs::write(file, &scaled.text)
+            .map_err(|e| Failure::request(format_args!("cannot write {}: {e}", file.display())))?,
+    }
     Ok(ExitCode::SUCCESS)
 }
 
