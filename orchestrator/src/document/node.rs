@@ -98,7 +98,10 @@ pub(super) fn problem_of(error: &serde_yaml::Error) -> Problem {
         .map_or((0, 0), |at| (narrow(at.line()), narrow(at.column())));
     let text = error.without_snippet().to_string();
     // The parser ends its messages with the position; ours is shown apart.
-    let message = text.split(" at line ").next().unwrap_or(&text).to_string();
+    let message = text.split(" at line ").next().unwrap_or(&text);
+    // Nor does a reader care for the options of our parser.
+    let message = message.split(", set ").next().unwrap_or(message);
+    let message = message.to_string();
     Problem {
         line,
         column,

@@ -315,39 +315,38 @@ fn known_keys(schema: &Json, keyword: &str) -> Vec<String> {
 
 /// Names of the alternatives of `oneOf`/`anyOf`: constants and sole keys.
 fn variant_names(schema: &Json, keyword: &str) -> Vec<String> {
-    let Some(Json::Array(branches)) = schema_at(schema, keyword) else {
-        return Vec::new();
-    };
     let mut names = Vec::new();
-    for branch in branches {
-        let branch = match branch
-            .get("$ref")
-            .and_then(Json::as_str)
-            .and_then(|r| r.strip_prefix('#'))
-        {
-            Some(target) => schema.pointer(target).unwrap_or(branch),
-            None => branch,
-        };
+    if let Some(branches) = schema_at(schema, keyword) {
+        collect_names(schema, branches, 0, &mut names);
+    }
+    names
+}
+
+/// Alternatives may lead to further alternatives: an optional value that is a
+/// word or a map has two levels. `depth` ends schemas that refer to themselves.
+fn collect_names(schema: &Json, branches: &Json, depth: u32, names: &mut Vec<String>) {
+    let Json::Array(branches) = branches else {
+        return;
+    };
+    for branch in branches.iter().filter(|_| depth < 8) {
+        let target = branch.get("$ref").and_then(Json::as_str);
+        let branch = target
+            .and_then(|r| schema.pointer(r.strip_prefix('#')?))
+            .unwrap_or(branch);
         if let Some(name) = branch.get("const").and_then(Json::as_str) {
             names.push(name.to_string());
         }
-        if let Some(options) = branch.get("enum").and_then(Json::as_array) {
-            names.extend(options.iter().filter_map(Json::as_str).map(String::from));
+        for list in ["enum", "required"] {
+            if let Some(options) = branch.get(list).and_then(Json::as_array) {
+                names.extend(options.iter().filter_map(Json::as_str).map(String::from));
+            }
         }
-        if let Some(Json::Array(required)) = branch.get("required") {
-            names.extend(required.iter().filter_map(Json::as_str).map(String::from));
-        }
-        if let Some(Json::Array(inner)) = branch.get("oneOf") {
-            for variant in inner {
-                if let Some(name) = variant.get("const").and_then(Json::as_str) {
-                    names.push(name.to_string());
-                } else if let Some(Json::Array(required)) = variant.get("required") {
-                    names.extend(required.iter().filter_map(Json::as_str).map(String::from));
-                }
+        for inner in ["oneOf", "anyOf"] {
+            if let Some(inner) = branch.get(inner) {
+                collect_names(schema, inner, depth + 1, names);
             }
         }
     }
-    names
 }
 
 /// The known word nearest to a misspelt one, or the list when it is short.

@@ -1,9 +1,13 @@
 //! A topology as its file says it, before anything is checked.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{self, IntoDeserializer, MapAccess, Visitor},
+};
+use topolab_protocol::settings::Scalar;
 
 use super::Level;
 use crate::document::At;
@@ -110,7 +114,7 @@ pub struct NodeSpec {
 }
 
 /// Values for pairs of nodes.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Table<T> {
     /// One row per node it is seen from: the values to each node.
@@ -127,7 +131,7 @@ pub struct HmatSpec {
     /// matrix (one row per node with CPUs), or pairs like `{0-2: 250}`.
     pub latency: At<Table<u32>>,
     /// Bandwidth per second, such as `20G`, for the same pairs.
-    pub bandwidth: At<Table<String>>,
+    pub bandwidth: At<Table<Scalar>>,
     /// Caches in front of a node's memory.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub caches: Vec<At<MemoryCacheSpec>>,
@@ -231,13 +235,41 @@ pub enum OptionalPart {
 }
 
 /// Where vCPUs run on the host.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Pin {
     /// By a rule.
     Rule(PinRule),
     /// Guest CPUs to host CPUs.
-    Map(BTreeMap<String, String>),
+    Map(BTreeMap<String, Scalar>),
+}
+
+/// By hand: serde reads untagged enums through a buffer, in which the key of
+/// `{0: 2}` is a number and no longer a text.
+impl<'de> Deserialize<'de> for Pin {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct AnyPin;
+        impl<'de> Visitor<'de> for AnyPin {
+            type Value = Pin;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a rule or a map of CPUs")
+            }
+
+            fn visit_str<E: de::Error>(self, rule: &str) -> Result<Pin, E> {
+                PinRule::deserialize(rule.into_deserializer()).map(Pin::Rule)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Pin, A::Error> {
+                let mut map = BTreeMap::new();
+                while let Some((guest, host)) = access.next_entry()? {
+                    map.insert(guest, host);
+                }
+                Ok(Pin::Map(map))
+            }
+        }
+        deserializer.deserialize_any(AnyPin)
+    }
 }
 
 /// Rules for pinning.

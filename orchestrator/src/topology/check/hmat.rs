@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use topolab_protocol::settings::Scalar;
+
 use super::{
     Checker,
     pairs::{Entry, Pairs, here},
@@ -124,10 +126,10 @@ impl Checker<'_> {
         values.iter().map(|(pair, (v, _))| (*pair, *v)).collect()
     }
 
-    fn bandwidths(&mut self, values: &Values<String>) -> BTreeMap<(usize, usize), u64> {
+    fn bandwidths(&mut self, values: &Values<Scalar>) -> BTreeMap<(usize, usize), u64> {
         let mut sizes = BTreeMap::new();
         for (pair, (text, place)) in values {
-            match size::parse(text) {
+            match size::parse(&text.to_string()) {
                 Ok(bytes) if bytes > 0 && bytes.is_multiple_of(MIB) => {
                     sizes.insert(*pair, bytes);
                 }

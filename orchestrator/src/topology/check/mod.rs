@@ -160,7 +160,7 @@ impl Checker<'_> {
                 column: place.column,
             };
             let vcpus = count.and_then(|count| self.cpu_list(&at(guest), count));
-            let cpus = match host.parse::<CpuList>() {
+            let cpus = match host.to_string().parse::<CpuList>() {
                 Ok(list) => Some(list),
                 Err(error) => {
                     self.problem(&place, format!("host CPUs: {error}"), None);
@@ -206,7 +206,10 @@ impl Checker<'_> {
         for flag in &cpu.flags {
             let named = flag.starts_with(['+', '-']) || flag.contains('=');
             if bad(flag) || !named {
-                let help = format!("write `+{0}` or `-{0}`", flag.trim_matches(['+', '-', ',']));
+                let help = match bad(flag) {
+                    true => "a flag has no blanks and no commas; write one per entry".to_string(),
+                    false => format!("write `+{0}` or `-{0}`", flag.value),
+                };
                 self.problem(flag, format!("`{}` is no CPU flag", flag.value), help);
             }
         }
