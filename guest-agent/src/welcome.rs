@@ -20,7 +20,9 @@ pub fn set_clock(now_ns: u64) {
     }
 }
 
-/// Mixes random bytes, written in hex, into the entropy pool and credits them.
+/// Mixes random bytes, written in hex, into the entropy pool, credits them, and
+/// has the generator seeded from the pool at once: guests restored from one
+/// snapshot would else draw the same numbers until its next turn.
 pub fn add_entropy(hex: &str) {
     // `struct rand_pool_info` of include/uapi/linux/random.h: bits, bytes, data.
     #[repr(C)]
@@ -33,6 +35,8 @@ pub fn add_entropy(hex: &str) {
     const MOST: usize = 64;
     /// `_IOW('R', 0x03, int[2])` of the same header.
     const RNDADDENTROPY: libc::Ioctl = 0x4008_5203;
+    /// `_IO('R', 0x07)` of the same header.
+    const RNDRESEEDCRNG: libc::Ioctl = 0x5207;
 
     let bytes = unhex(hex);
     let count = bytes.len().min(MOST);
@@ -48,8 +52,11 @@ pub fn add_entropy(hex: &str) {
         .open("/dev/random")
         .is_ok_and(|pool| {
             // SAFETY: the structure has the layout the ioctl reads, and `buf_size`
-            // bytes of `buf` are there.
-            unsafe { libc::ioctl(pool.as_raw_fd(), RNDADDENTROPY, &raw const info) == 0 }
+            // bytes of `buf` are there; the second takes no argument.
+            unsafe {
+                libc::ioctl(pool.as_raw_fd(), RNDADDENTROPY, &raw const info) == 0
+                    && libc::ioctl(pool.as_raw_fd(), RNDRESEEDCRNG) == 0
+            }
         });
     if !added {
         kmsg::say(Level::Notice, "cannot add entropy");

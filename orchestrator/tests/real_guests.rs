@@ -2,10 +2,21 @@
 
 mod real;
 
-use topolab::{outcome::Outcome, run::RunEvent};
+use std::{
+    fs,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use topolab::{
+    outcome::Outcome,
+    run::{
+        RunEvent,
+        warm::{self, SavedError, SavedGuest},
+    },
+};
 use topolab_protocol::{frame::STREAM_STDOUT, message::ExitStatus};
 
-use real::{run, unit};
+use real::{bench, run, session, unit};
 
 fn stdout(events: &[RunEvent]) -> String {
     let mut text = Vec::new();
@@ -83,4 +94,54 @@ async fn a_guest_that_switches_itself_off_has_no_result() {
         result.outcome.detail(),
         "the guest powered itself off before the workload ended"
     );
+}
+
+#[tokio::test]
+async fn a_saved_guest_is_restored_proved_again_and_runs() {
+    let unit = unit("dual-node-4", &["/bin/date", "+%s"], &["/bin/date"]).await;
+    let bench = bench(&unit).await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("guest");
+    let key = warm::key(&unit, &bench);
+    assert_eq!(SavedGuest::load(&file, &key).unwrap(), None);
+    let mut deaf = |_| {};
+    let run = folder.path().join("save");
+    let saved = warm::save(&unit, &bench, &run, &file, session(&mut deaf)).await;
+    let saved = saved.unwrap_or_else(|result| panic!("{result:#?}"));
+    assert_eq!(SavedGuest::load(&file, &key).unwrap(), Some(saved.clone()));
+    for round in 0..3 {
+        let mut events = Vec::new();
+        let mut hear = |event| events.push(event);
+        let run = folder.path().join(format!("run{round}"));
+        let result = warm::execute(&unit, &bench, &saved, &run, session(&mut hear)).await;
+        assert_eq!(
+            result.outcome,
+            Outcome::Completed,
+            "{:#?}",
+            result.console_tail
+        );
+        println!(
+            "saved {} bytes; cold hello {} ms, warm hello {} ms, warm run {} ms",
+            saved.bytes,
+            saved.hello_ms,
+            result.hello_ms.unwrap(),
+            result.wall_ms
+        );
+        // The clock is the host's, not that of the saved guest.
+        let guest: u64 = stdout(&events).trim().parse().unwrap();
+        let host = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap()
+            .as_secs();
+        assert!(host.abs_diff(guest) < 60, "{guest} {host}");
+    }
+    // A damaged file is named, not restored.
+    let mut bytes = fs::read(&file).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&file, bytes).unwrap();
+    assert!(matches!(
+        SavedGuest::load(&file, &key),
+        Err(SavedError::Damaged { .. })
+    ));
 }

@@ -1,7 +1,11 @@
 //! QEMU's control socket: commands with a time limit and the events that a run
 //! cares about. QEMU connects to us; the `qapi` crate speaks.
 
-use std::{io, path::Path, time::Duration};
+use std::{
+    io,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use futures_util::StreamExt;
 use qapi::{
@@ -71,6 +75,8 @@ pub enum QmpEvent {
     Watchdog,
     /// A memory error of the host hit the guest.
     MemoryFailure,
+    /// A virtio-serial port is open in the guest.
+    PortOpened,
     /// A virtio-serial port was closed in the guest.
     PortClosed,
     /// The socket is gone; nothing more will come.
@@ -110,7 +116,8 @@ fn interesting(event: &Event) -> Option<QmpEvent> {
         },
         Event::SHUTDOWN { data, .. } => QmpEvent::Shutdown(data.reason.into()),
         Event::RESET { data, .. } => QmpEvent::Reset(data.reason.into()),
-        Event::VSERPORT_CHANGE { data, .. } if !data.open => QmpEvent::PortClosed,
+        Event::VSERPORT_CHANGE { data, .. } if data.open => QmpEvent::PortOpened,
+        Event::VSERPORT_CHANGE { .. } => QmpEvent::PortClosed,
         Event::STOP { .. } => QmpEvent::Stopped,
         Event::RESUME { .. } => QmpEvent::Resumed,
         Event::WATCHDOG { .. } => QmpEvent::Watchdog,
@@ -308,6 +315,120 @@ impl Qmp {
         Ok(())
     }
 }
+
+impl Qmp {
+    /// Waits until a guest that QEMU was told to restore (`-incoming`) is there.
+    /// Resuming it before has no effect: it was saved standing still.
+    ///
+    /// # Errors
+    /// When it is not there within `limit`. A QEMU that cannot restore it ends.
+    pub async fn restored(&self, limit: Duration) -> Result<(), QmpError> {
+        let started = Instant::now();
+        loop {
+            let status = self.ask(QueryStatus {}).await?.status;
+            if status != "inmigrate" {
+                return Ok(());
+            }
+            if started.elapsed() > limit {
+                return Err(QmpError::Silent {
+                    command: QueryStatus::NAME,
+                    limit,
+                });
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    /// Writes a stopped guest to `uri`, such as `unix:save.sock`.
+    ///
+    /// # Errors
+    /// When QEMU refuses, fails, or is not done within `limit`.
+    pub async fn save(&self, uri: &str, limit: Duration) -> Result<(), QmpError> {
+        let started = Instant::now();
+        // The guest stands still, so there is no reason to go slowly.
+        let fast = SetMigration {
+            max_bandwidth: 1 << 40,
+        };
+        self.ask(fast).await?;
+        self.ask(Migrate { uri: uri.into() }).await?;
+        loop {
+            let state = self.ask(QueryMigrate {}).await?;
+            match state.status.as_deref() {
+                Some("completed") => return Ok(()),
+                Some("failed" | "cancelled") => {
+                    return Err(QmpError::Refused {
+                        command: Migrate::NAME,
+                        reason: state.error_desc.unwrap_or_else(|| "it failed".into()),
+                    });
+                }
+                _ if started.elapsed() > limit => {
+                    return Err(QmpError::Silent {
+                        command: Migrate::NAME,
+                        limit,
+                    });
+                }
+                _ => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct SetMigration {
+    max_bandwidth: u64,
+}
+
+impl Command for SetMigration {
+    const NAME: &'static str = "migrate-set-parameters";
+    const ALLOW_OOB: bool = false;
+    type Ok = qapi::Empty;
+}
+impl QmpCommand for SetMigration {}
+
+#[derive(Debug, Serialize)]
+struct Migrate {
+    uri: String,
+}
+
+impl Command for Migrate {
+    const NAME: &'static str = "migrate";
+    const ALLOW_OOB: bool = false;
+    type Ok = qapi::Empty;
+}
+impl QmpCommand for Migrate {}
+
+#[derive(Debug, Serialize)]
+struct QueryStatus {}
+
+#[derive(Debug, Deserialize)]
+struct RunStatus {
+    status: String,
+}
+
+impl Command for QueryStatus {
+    const NAME: &'static str = "query-status";
+    const ALLOW_OOB: bool = false;
+    type Ok = RunStatus;
+}
+impl QmpCommand for QueryStatus {}
+
+#[derive(Debug, Serialize)]
+struct QueryMigrate {}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct MigrationState {
+    status: Option<String>,
+    error_desc: Option<String>,
+}
+
+impl Command for QueryMigrate {
+    const NAME: &'static str = "query-migrate";
+    const ALLOW_OOB: bool = false;
+    type Ok = MigrationState;
+}
+impl QmpCommand for QueryMigrate {}
 
 impl Drop for Qmp {
     fn drop(&mut self) {

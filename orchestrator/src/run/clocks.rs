@@ -67,14 +67,14 @@ pub struct Clocks {
 }
 
 impl Clocks {
-    /// Clocks of a QEMU that is about to be started, in the phase `boot`.
-    pub fn start(limits: Limits, now: Instant) -> Self {
+    /// Clocks of a QEMU that is about to be started, in its first phase.
+    pub fn start(limits: Limits, phase: &str, now: Instant) -> Self {
         Self {
             limits,
             started: now,
             greeted: None,
             heard: now,
-            phase: "boot".into(),
+            phase: phase.into(),
             phase_started: now,
             ended: Vec::new(),
         }
@@ -177,20 +177,23 @@ mod tests {
     fn before_hello_only_boot_and_total_count() {
         let t0 = Instant::now();
         let at = |s: u64| t0 + Duration::from_secs(s);
-        let clocks = Clocks::start(limits(), t0);
+        let clocks = Clocks::start(limits(), "boot", t0);
         assert_eq!(clocks.next(), (at(10), Clock::Boot));
         let long = Limits {
             boot: Duration::from_secs(100),
             ..limits()
         };
-        assert_eq!(Clocks::start(long, t0).next(), (at(40), Clock::Total));
+        assert_eq!(
+            Clocks::start(long, "boot", t0).next(),
+            (at(40), Clock::Total)
+        );
     }
 
     #[test]
     fn progress_pushes_silence_away_but_neither_phase_nor_total() {
         let t0 = Instant::now();
         let at = |s: u64| t0 + Duration::from_secs(s);
-        let mut clocks = Clocks::start(limits(), t0);
+        let mut clocks = Clocks::start(limits(), "boot", t0);
         clocks.greeted(at(3));
         clocks.enter("measure", at(4));
         assert_eq!(clocks.next(), (at(8), Clock::NoProgress));

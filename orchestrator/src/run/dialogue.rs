@@ -78,6 +78,9 @@ enum Stage {
 pub struct Dialogue {
     request: Request,
     stage: Stage,
+    /// The guest is restored: its first hello describes the machine it was
+    /// saved on, so it is asked to look again.
+    restored: bool,
     samples: Vec<Sample>,
     settings: Vec<SettingRecord>,
     notes: Vec<String>,
@@ -92,6 +95,7 @@ impl Dialogue {
         Self {
             request,
             stage: Stage::Hello,
+            restored: false,
             samples: Vec::new(),
             settings: Vec::new(),
             notes: Vec::new(),
@@ -99,6 +103,22 @@ impl Dialogue {
             exit: None,
             agent: String::new(),
         }
+    }
+
+    /// The guest will be a restored one; see [`Dialogue::open`].
+    pub fn expect_restored(&mut self) {
+        self.restored = true;
+    }
+
+    /// Whether the guest is a restored one.
+    pub fn is_restored(&self) -> bool {
+        self.restored
+    }
+
+    /// What is said to a guest that can hear and was not heard yet.
+    pub fn open(&self) -> Option<HostMessage> {
+        let first = self.restored && self.stage == Stage::Hello;
+        first.then_some(HostMessage::Observe)
     }
 
     /// The agent said something.
@@ -113,7 +133,15 @@ impl Dialogue {
                     observed,
                     ..
                 },
-            ) => self.greeted(protocol, agent, observed),
+            ) if !self.restored => self.greeted(protocol, agent, observed),
+            // It was proved to speak our protocol before it was saved.
+            (Stage::Hello, AgentMessage::Observed { observed }) if self.restored => {
+                self.stage = Stage::Checking;
+                vec![Step::Check(observed)]
+            }
+            (Stage::Hello, AgentMessage::Hello { .. }) => {
+                self.open().map(Step::Say).into_iter().collect()
+            }
             // It repeats its hello until it hears the answer.
             (_, AgentMessage::Hello { .. }) => Vec::new(),
             (_, AgentMessage::Note { text }) => self.note(&text),
@@ -418,6 +446,19 @@ mod tests {
         );
         assert_eq!(dialogue.hear(AgentMessage::Bye), []);
         assert_eq!(dialogue.into_yield().0.len(), 1);
+    }
+
+    #[test]
+    fn a_restored_guest_is_asked_to_look_again() {
+        let mut dialogue = Dialogue::new(request());
+        assert_eq!(dialogue.open(), None);
+        dialogue.expect_restored();
+        assert_eq!(dialogue.open(), Some(HostMessage::Observe));
+        let steps = dialogue.hear(hello(PROTOCOL_VERSION));
+        assert_eq!(steps, [Step::Say(HostMessage::Observe)]);
+        let observed = Box::default();
+        let steps = dialogue.hear(AgentMessage::Observed { observed });
+        assert_eq!(steps, [Step::Check(Box::default())]);
     }
 
     #[test]

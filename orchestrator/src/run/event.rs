@@ -6,7 +6,7 @@ use topolab_protocol::{observed::Observed, sample::Sample};
 /// One thing that happened in a run.
 ///
 /// Order: [`RunEvent::Started`], phases with anything between them, and
-/// [`RunEvent::Hello`] at the end of the phase `boot`. The end of a run is its
+/// [`RunEvent::Hello`] at the end of the first phase. The end of a run is its
 /// result, not an event.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RunEvent {
@@ -17,7 +17,8 @@ pub enum RunEvent {
     },
     /// A phase begins.
     Phase {
-        /// `boot`, `prepare`, one of the workload's, or `power-off`.
+        /// `boot` or `restore`, `prepare`, one of the workload's, `power-off` or
+        /// `save`.
         name: String,
     },
     /// The agent said hello.

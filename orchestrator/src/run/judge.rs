@@ -14,6 +14,8 @@ use crate::{
 pub enum Why {
     /// The conversation came to an end.
     Said(Outcome),
+    /// The guest is what was asked, and is to be saved.
+    Proved,
     /// A clock ran out.
     Clock {
         /// Which.
@@ -110,6 +112,7 @@ pub fn judge(facts: &Facts<'_>) -> Outcome {
     }
     match &facts.why {
         Why::Said(outcome) => said(outcome, facts),
+        Why::Proved => said(&Outcome::Completed, facts),
         Why::Clock { clock, phase, text } => timed_out(*clock, phase, text, facts),
         Why::Ended => ended(facts),
         Why::Deaf => lab(

@@ -1,6 +1,7 @@
 //! One run: a guest from its start to its end.
 //!
-//! [`execute`] is what a campaign calls. Inside, one loop ([`engine`]) owns all
+//! [`execute`] is what a campaign calls, [`warm`] the same with guests that are
+//! booted once and restored. Inside, one loop ([`engine`]) owns all
 //! state; the conversation with the agent ([`dialogue`]), the clocks
 //! ([`clocks`]), the console ([`console`], [`splat`]) and the verdict
 //! ([`judge`]) are plain values it asks.
@@ -12,6 +13,7 @@ mod console;
 mod dialogue;
 mod engine;
 mod event;
+mod execute;
 mod judge;
 mod kept;
 mod lab;
@@ -19,11 +21,13 @@ mod needs;
 mod pinning;
 mod splat;
 mod unit;
+pub mod warm;
 
 pub use clocks::Limits;
 pub use console::clean;
 pub use engine::Session;
 pub use event::{Cancel, RunEvent, Stop, Typed};
+pub use execute::execute;
 pub use lab::{Bench, Lab, LabWish, Overcommit, PinWish, QEMU};
 pub use splat::{Scanner, Splat, SplatKind};
-pub use unit::{KernelImage, RunResult, RunUnit, command_line, execute};
+pub use unit::{KernelImage, RunResult, RunUnit, command_line};

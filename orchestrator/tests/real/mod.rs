@@ -8,7 +8,9 @@ use topolab::{
     agent_binary,
     image::{self, ImageSpec},
     qemu::process::find_program,
-    run::{Cancel, Lab, LabWish, Limits, QEMU, RunEvent, RunResult, RunUnit, Session, execute},
+    run::{
+        Bench, Cancel, Lab, LabWish, Limits, QEMU, RunEvent, RunResult, RunUnit, Session, execute,
+    },
     topology::Topology,
 };
 use topolab_protocol::{
@@ -46,19 +48,29 @@ pub async fn unit(topology: &str, argv: &[&str], programs: &[&str]) -> RunUnit {
     }
 }
 
-/// Runs it on this host.
-pub async fn run(unit: &RunUnit) -> (RunResult, Vec<RunEvent>) {
+/// What works best on this host.
+pub async fn bench(unit: &RunUnit) -> Bench {
     let path = env::var("PATH").expect("PATH is set");
     let qemu = find_program(QEMU, &path).expect("QEMU is installed");
     let lab = Lab::open(LabWish::usual(&qemu, &cache())).await.unwrap();
-    let bench = lab.bench(&unit.topology).await.unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let mut events = Vec::new();
-    let session = Session {
-        events: &mut |event| events.push(event),
+    lab.bench(&unit.topology).await.unwrap()
+}
+
+/// A session nobody interrupts.
+pub fn session(events: &mut (dyn FnMut(RunEvent) + Send)) -> Session<'_> {
+    Session {
+        events,
         cancel: Cancel::never(),
         typed: None,
-    };
-    let result = execute(unit, &bench, &folder.path().join("run"), session).await;
+    }
+}
+
+/// Runs it on this host.
+pub async fn run(unit: &RunUnit) -> (RunResult, Vec<RunEvent>) {
+    let bench = bench(unit).await;
+    let folder = tempfile::tempdir().unwrap();
+    let mut events = Vec::new();
+    let mut hear = |event| events.push(event);
+    let result = execute(unit, &bench, &folder.path().join("run"), session(&mut hear)).await;
     (result, events)
 }

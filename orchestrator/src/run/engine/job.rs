@@ -1,6 +1,6 @@
 //! What goes into a run of the engine, and what comes out.
 
-use std::{io, path::Path};
+use std::{fs::File, io, os::fd::OwnedFd, path::Path};
 
 use tokio::sync::mpsc;
 use topolab_protocol::observed::Observed;
@@ -24,6 +24,11 @@ pub struct Job<'a> {
     pub launch: Launch,
     /// Its control socket, the agent's port and the console.
     pub channels: Channels,
+    /// Other open files that QEMU inherits under their numbers.
+    pub files: Vec<OwnedFd>,
+    /// The file in which the guest is saved once it is proved, in place of
+    /// running the workload.
+    pub save: Option<File>,
     /// Brings the agent into a guest whose image does not have it.
     pub carrier: Option<Carrier>,
     /// The run's folder.

@@ -7,6 +7,7 @@ mod take;
 mod tidy;
 
 use std::{
+    fs::File,
     os::fd::OwnedFd,
     path::PathBuf,
     time::{Duration, Instant},
@@ -31,7 +32,7 @@ use crate::{
     guest::AgentLink,
     qemu::{
         process::{Qemu, QemuExit},
-        qmp::{End, Qmp, QmpEvent},
+        qmp::{End, Qmp, QmpError, QmpEvent},
     },
 };
 use inbox::{Input, Open, Turn, read_console, read_words};
@@ -46,6 +47,10 @@ const INBOX: usize = 256;
 const LAST_WORDS: Duration = Duration::from_secs(3);
 /// A guest asked to power off may take so long.
 const POWER_OFF: Duration = Duration::from_secs(10);
+/// Reading a saved guest may take so long.
+const RESTORE: Duration = Duration::from_secs(120);
+/// Writing a stopped guest to a file may take so long.
+const SAVE: Duration = Duration::from_secs(300);
 /// QEMU may take so long to quit when asked, then it is killed.
 const QUIT: Duration = Duration::from_secs(3);
 /// After the agent has closed its port, a panic or power-off shows within this.
@@ -66,6 +71,7 @@ struct Engine<'a> {
     console: Console,
     output: KeptLog,
     folder: PathBuf,
+    save: Option<File>,
     clocks: Clocks,
     dialogue: Dialogue,
     observed: Option<Box<Observed>>,
@@ -94,7 +100,12 @@ struct Engine<'a> {
 /// Runs one guest to its end. Whatever happens, QEMU is gone afterwards.
 pub async fn drive(job: Job<'_>, session: Session<'_>) -> Left {
     let started = Instant::now();
-    let clocks = Clocks::start(job.limits, started);
+    let first = if job.dialogue.is_restored() {
+        "restore"
+    } else {
+        "boot"
+    };
+    let clocks = Clocks::start(job.limits, first, started);
     let facts = Static {
         emulated: job.emulated,
         allowed: job.allowed,
@@ -119,6 +130,7 @@ pub async fn drive(job: Job<'_>, session: Session<'_>) -> Left {
     } = job.channels;
     let mut files = vec![control.theirs, console_channel.theirs];
     let mut carrier = None;
+    files.extend(job.files);
     match job.carrier {
         // What would be QEMU's end is the carrier's.
         Some(one) => carrier = Some((one, agent.theirs)),
@@ -153,6 +165,7 @@ pub async fn drive(job: Job<'_>, session: Session<'_>) -> Left {
         console,
         output,
         folder: job.folder.into(),
+        save: job.save,
         clocks,
         dialogue: job.dialogue,
         observed: None,
@@ -180,9 +193,7 @@ pub async fn drive(job: Job<'_>, session: Session<'_>) -> Left {
     engine.tell(RunEvent::Started {
         pid: engine.qemu.pid(),
     });
-    engine.tell(RunEvent::Phase {
-        name: "boot".into(),
-    });
+    engine.tell(RunEvent::Phase { name: first.into() });
     engine.prepare(control.ours, qmp_sender).await;
     engine.work().await;
     engine.tidy().await;
@@ -238,9 +249,13 @@ impl Engine<'_> {
                 });
             }
         };
-        if let Err((part, reason)) = self.attendant.before_start(&self.qemu, &qmp).await {
+        let attended = self.attendant.before_start(&self.qemu, &qmp).await;
+        let restored = self.dialogue.is_restored();
+        if let Err((part, reason)) = attended {
             self.stop_because(Why::Lab { part, reason });
-        } else if let Err(error) = qmp.resume().await {
+        } else if let Err(error) = resume(&qmp, restored).await {
+            // A saved guest that does not fit makes QEMU end and say why.
+            self.until_exit(DRAIN).await;
             self.stop_because(Why::Lab {
                 part: "qemu",
                 reason: error.to_string(),
@@ -316,4 +331,12 @@ impl Engine<'_> {
             () = tokio::time::sleep_until(deadline.into()) => Turn::Deadline,
         }
     }
+}
+
+/// Lets the virtual CPUs run, those of a restored guest once it is there.
+async fn resume(qmp: &Qmp, restored: bool) -> Result<(), QmpError> {
+    if restored {
+        qmp.restored(RESTORE).await?;
+    }
+    qmp.resume().await
 }

@@ -63,6 +63,12 @@ impl Engine<'_> {
             QmpEvent::Shutdown(end) | QmpEvent::Reset(end) => {
                 self.end.get_or_insert(*end);
             }
+            // What is sent to a restored guest before this is dropped by QEMU.
+            QmpEvent::PortOpened => {
+                if let Some(first) = self.dialogue.open() {
+                    self.say(&first);
+                }
+            }
             // An agent that comes back has forgotten what it was doing.
             QmpEvent::PortClosed if self.observed.is_some() => {
                 self.deaf.get_or_insert_with(|| Instant::now() + DEAF);
@@ -192,6 +198,9 @@ impl Engine<'_> {
         self.observed = Some(observed);
         if let Some(outcome) = wrong {
             return self.stop_because(Why::Said(outcome));
+        }
+        if self.save.is_some() {
+            return self.stop_because(Why::Proved);
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now_ns = now.map(|now| u64::try_from(now.as_nanos()).unwrap_or(0));

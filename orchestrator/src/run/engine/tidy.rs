@@ -1,13 +1,21 @@
 //! The end of a run: the guest, then QEMU, then what is left in the pipes, then
 //! the verdict.
 
-use std::time::{Duration, Instant};
+use std::{
+    fs::File,
+    io,
+    os::fd::AsRawFd,
+    path::Path,
+    time::{Duration, Instant},
+};
 
+use tokio::net::UnixListener;
 use topolab_protocol::message::HostMessage;
 
-use super::{DRAIN, Engine, LAST_WORDS, POWER_OFF, QUIT, Static, inbox::Turn, job::Left};
+use super::{DRAIN, Engine, LAST_WORDS, POWER_OFF, QUIT, SAVE, Static, inbox::Turn, job::Left};
 use crate::{
     outcome::Outcome,
+    qemu::qmp::{Qmp, QmpError},
     run::{
         console::clean,
         judge::{Facts, Why, judge},
@@ -30,6 +38,7 @@ impl Engine<'_> {
                     ));
                 }
             }
+            Some(Why::Proved) => self.save().await,
             // Its last words are still on their way.
             Some(Why::Panicked) => self.until_exit(LAST_WORDS).await,
             _ => {}
@@ -53,6 +62,20 @@ impl Engine<'_> {
                 Turn::Deadline => break,
                 turn => self.take(turn),
             }
+        }
+    }
+
+    /// Stops the guest and writes it to its file.
+    async fn save(&mut self) {
+        self.enter("save".into());
+        let (Some(qmp), Some(file)) = (self.qmp.take(), self.save.take()) else {
+            return;
+        };
+        let saved = save_to(&qmp, &self.folder, file).await;
+        self.qmp = Some(qmp);
+        if let Err((part, reason)) = saved {
+            let reason = format!("the guest was not saved: {reason}");
+            self.why = Some(Why::Lab { part, reason });
         }
     }
 
@@ -107,6 +130,40 @@ impl Engine<'_> {
             qemu_version: self.qmp.as_ref().map(|qmp| qmp.version().into()),
         }
     }
+}
+
+/// Name of the socket in the run's folder through which a guest is saved.
+const SAVE_SOCKET: &str = "save.sock";
+
+/// QEMU's sandbox lets it start no program and its `fd:` wants a descriptor by
+/// name, so it writes to a socket of ours and we to the file.
+async fn save_to(qmp: &Qmp, folder: &Path, file: File) -> Result<(), (&'static str, String)> {
+    let disk = |error: io::Error| ("disk", error.to_string());
+    let qemu = |error: QmpError| ("qemu", error.to_string());
+    // QEMU works in this folder and takes the bare name; ours goes through a
+    // descriptor, so that the length of the folder's name does not matter.
+    let handle = File::open(folder).map_err(disk)?;
+    let path = format!("/proc/self/fd/{}/{SAVE_SOCKET}", handle.as_raw_fd());
+    let listener = UnixListener::bind(path).map_err(disk)?;
+    let receiving = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await?;
+        let mut file = tokio::fs::File::from_std(file);
+        tokio::io::copy(&mut stream, &mut file).await?;
+        file.sync_all().await
+    });
+    let sent = async {
+        qmp.stop().await?;
+        qmp.save(&format!("unix:{SAVE_SOCKET}"), SAVE).await
+    };
+    let sent = sent.await;
+    // Whatever happened, the socket is of no more use.
+    let _ = std::fs::remove_file(folder.join(SAVE_SOCKET));
+    if let Err(error) = sent {
+        receiving.abort();
+        return Err(qemu(error));
+    }
+    let received = receiving.await.expect("copying does not panic");
+    received.map_err(disk)
 }
 
 /// Several lines, cleaned each.
