@@ -6,7 +6,6 @@
 //! with it; everything else is tested with the real one.
 
 use std::{
-    collections::BTreeMap,
     io::{BufRead, BufReader, Read, Write},
     os::{fd::FromRawFd, unix::net::UnixStream},
     process::exit,
@@ -229,7 +228,7 @@ impl Guest {
             kind: MetricKind::Count,
             unit: "count".into(),
             better: Better::Lower,
-            labels: BTreeMap::new(),
+            labels: topolab_protocol::labels::Labels::new(),
         }));
     }
 

@@ -1,5 +1,7 @@
 //! `topolab compare` as people and scripts use it.
 
+#[path = "synthetic/numa_scan.rs"]
+mod numa_scan;
 mod synthetic;
 
 use std::{
@@ -7,7 +9,9 @@ use std::{
     process::{Command, Output},
 };
 
-use synthetic::numa_scan;
+use numa_scan::numa_scan;
+use synthetic::{campaign, normal, sample};
+use topolab_protocol::{labels::Labels, sample::MetricKind};
 
 fn topolab(folder: &Path, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_topolab"))
@@ -166,4 +170,137 @@ fn what_cannot_be_compared_is_told_with_a_way_out() {
     let output = topolab(folder.path(), &["compare", "nowhere"]);
     assert_eq!(output.status.code(), Some(2));
     insta::assert_snapshot!(String::from_utf8_lossy(&output.stderr), @"error: nowhere: not a results folder (there is no campaign.json)");
+}
+
+/// The shapes in which two reports on the kernel's mailing list showed their numbers:
+/// kernel by CPU and setting, and every run with its total.
+#[test]
+fn tables_of_ones_own_shape() {
+    let experiment = "\
+name: rt-push-ipi
+kernels: [linux-6.12@base, linux-6.12+rt-push@all, linux-6.12+rt-push@no-ipi]
+topologies: [smp-4]
+settings: {md-1: {}, md-0: {}}
+workloads: {push: {numa-scan: {}}}
+rounds: 5
+compare: {baseline: {kernels: linux-6.12@base}}
+";
+    let night = campaign(experiment, 7, |cell, random| {
+        let mut samples = Vec::new();
+        for interval in 0..6 {
+            for cpu in [1, 2] {
+                let storm = cell.kernel.ends_with("@base") && cell.settings == "md-1" && cpu == 1;
+                let mean = match (
+                    cell.kernel.ends_with("@no-ipi"),
+                    storm,
+                    cell.settings.as_str(),
+                    cpu,
+                ) {
+                    (true, ..) => 0.0,
+                    (_, true, ..) => 41_474.7,
+                    (_, _, "md-0", 1) => 4784.4,
+                    (_, _, "md-0", _) => 85.0,
+                    _ => 0.0,
+                };
+                let mut ipis = sample(
+                    "push_ipis",
+                    MetricKind::Count,
+                    "count",
+                    (mean * (1.0 + 0.002 * normal(random))).round(),
+                );
+                ipis.labels =
+                    Labels::from([("cpu", cpu.to_string()), ("interval", interval.to_string())]);
+                samples.push(ipis);
+            }
+        }
+        let stalls = if cell.settings == "md-1" { 120.0 } else { 1.0 };
+        samples.push(sample(
+            "stalls",
+            MetricKind::Count,
+            "count",
+            (stalls * (1.0 + 0.5 * normal(random)).max(0.0)).round(),
+        ));
+        samples.push(sample("handoffs", MetricKind::Count, "count", 58_900.0));
+        samples
+    });
+    let folder = tempfile::tempdir().unwrap();
+    night.write(&folder.path().join("r"));
+    let by_cpu = [
+        "compare",
+        "r",
+        "-m",
+        "push_ipis",
+        "--rows",
+        "kernel",
+        "--columns",
+        "cpu,settings",
+        "--each",
+        "sample",
+    ];
+    insta::assert_snapshot!(answer(&topolab(folder.path(), &by_cpu)), @"
+    push_ipis per sample (count)
+    kernel     cpu 1 md-1    cpu 1 md-0  cpu 2 md-1  cpu 2 md-0
+    base    41 479 ±0.1 %  4 785 ±0.2 %           0   85 ±0.0 %
+    all                 0  4 783 ±0.2 %           0   85 ±0.0 %
+    no-ipi              0             0           0           0
+    mean ±CoV over 30 samples; pooled over interval
+    ");
+    let totals = [
+        "compare",
+        "r",
+        "-m",
+        "stalls",
+        "--of",
+        "handoffs",
+        "--rows",
+        "settings",
+        "--cell",
+        "per-run total",
+        "--only",
+        "kernels=linux-6.12@base",
+    ];
+    insta::assert_snapshot!(answer(&topolab(folder.path(), &totals)), @"
+    stalls of handoffs per run (count)
+    settings  stalls per run              total
+    md-1      149 120 164 54 49  536 of 294 500
+    md-0      0 1 1 1 1            4 of 294 500
+    every value, and their total over 5 runs
+    ");
+    let medians = [
+        "compare",
+        "r",
+        "-m",
+        "push_ipis",
+        "--rows",
+        "kernel,settings",
+        "--columns",
+        "cpu",
+        "--cell",
+        "median [ci]",
+        "--format",
+        "markdown",
+    ];
+    insta::assert_snapshot!(answer(&topolab(folder.path(), &medians)), @r"
+    **push_ipis per run (count)**
+
+    | kernel | settings | cpu 1 | cpu 2 |
+    | --- | --- | ---: | ---: |
+    | base | md-1 | 248 848 \[248 774, 248 961\] | 0 \[0, 0\] |
+    | base | md-0 | 28 710 \[28 694, 28 722\] | 510 \[510, 510\] |
+    | all | md-1 | 0 \[0, 0\] | 0 \[0, 0\] |
+    | all | md-0 | 28 692 \[28 680, 28 721\] | 510 \[510, 510\] |
+    | no-ipi | md-1 | 0 \[0, 0\] | 0 \[0, 0\] |
+    | no-ipi | md-0 | 0 \[0, 0\] | 0 \[0, 0\] |
+
+    median \[interval between order statistics, at least 95 % where the number of values allows\] over 5 runs; interval added up within a run
+    ");
+    let mixed = topolab(
+        folder.path(),
+        &["compare", "r", "-m", "stalls", "--rows", "kernel"],
+    );
+    assert_eq!(mixed.status.code(), Some(2));
+    insta::assert_snapshot!(String::from_utf8_lossy(&mixed.stderr), @"
+    error: `settings` varies (md-1, md-0) but tells neither rows nor columns apart
+    hint: add --rows or --columns settings, or keep one: --only settings=md-1
+    ");
 }

@@ -1,5 +1,7 @@
 //! `topolab report`: every file it writes, read by what would read it.
 
+#[path = "synthetic/numa_scan.rs"]
+mod numa_scan;
 mod synthetic;
 
 use std::{
@@ -8,7 +10,8 @@ use std::{
     process::{Command, Output},
 };
 
-use synthetic::{Campaign, campaign, normal, numa_scan, sample};
+use numa_scan::numa_scan;
+use synthetic::{Campaign, campaign, normal, sample};
 use topolab::outcome::Outcome;
 use topolab_protocol::sample::MetricKind;
 

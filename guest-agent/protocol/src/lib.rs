@@ -7,6 +7,7 @@
 //! runs ([`workload`]) and what it yields ([`sample`]).
 
 pub mod frame;
+pub mod labels;
 pub mod message;
 pub mod observed;
 pub mod sample;

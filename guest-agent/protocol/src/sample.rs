@@ -1,8 +1,8 @@
 //! Samples of metrics.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
+
+use crate::labels::Labels;
 
 /// What kind of quantity a metric is. Decides whether it may be judged on an
 /// untrusted bench: under emulation only counts are.
@@ -60,6 +60,6 @@ pub struct Sample {
     pub better: Better,
     /// What tells this value from others of the same metric in the same run,
     /// such as `cpu: "1"`, `interval: "3"`.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub labels: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
 }

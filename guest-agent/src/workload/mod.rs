@@ -5,13 +5,13 @@ mod numa_scan;
 mod own_child;
 mod terminal;
 
-use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
+use topolab_protocol::labels::Labels;
 use topolab_protocol::message::{AgentMessage, ExitStatus};
 use topolab_protocol::sample::{Better, MetricKind, Sample};
 use topolab_protocol::workload::{Monitors, Workload};
@@ -117,7 +117,7 @@ fn plain(metric: &str, value: f64, kind: MetricKind, unit: &str, better: Better)
         kind,
         unit: unit.into(),
         better,
-        labels: BTreeMap::new(),
+        labels: Labels::new(),
     }
 }
 

@@ -262,7 +262,6 @@ fn subtest(output: &str, name: &str) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeMap;
     use topolab_protocol::sample::{Better, MetricKind};
 
     fn ran(outcome: Outcome) -> Measurement {
@@ -392,7 +391,7 @@ mod tests {
             kind: MetricKind::Count,
             unit: "count".to_owned(),
             better: Better::Lower,
-            labels: BTreeMap::new(),
+            labels: topolab_protocol::labels::Labels::new(),
         };
         let completed = Measurement::Ran {
             outcome: Outcome::Completed,

@@ -296,7 +296,7 @@ fn regression(
     };
     let show = |value: f64| match change.scale {
         Scale::Relative => format!("{:+.1} %", value * 100.0),
-        Scale::Absolute => format!("{:+.3}", value),
+        Scale::Absolute => format!("{value:+.3}"),
     };
     if let Some(Verdict::Undecided {
         reason: Doubt::TooFewRuns { have, need },

@@ -6,6 +6,7 @@ mod environment;
 mod gate;
 mod notice;
 mod pairs;
+pub mod pivot;
 mod values;
 
 use std::collections::{BTreeMap, HashMap};
@@ -474,7 +475,7 @@ pub(crate) mod tests {
             kind,
             unit: unit.into(),
             better,
-            labels: BTreeMap::new(),
+            labels: topolab_protocol::labels::Labels::new(),
         }
     }
 

@@ -97,6 +97,22 @@ pub(crate) fn per_run(wanted: Option<PerRun>, kind: MetricKind) -> PerRun {
     })
 }
 
+/// The last try of every judged run, in order.
+pub(super) fn last_tries<'a>(source: Source<'a>) -> Vec<&'a RunRecord> {
+    let mut last: BTreeMap<usize, &RunRecord> = BTreeMap::new();
+    for record in source
+        .records
+        .iter()
+        .filter(|record| record.round >= source.warmup)
+    {
+        let kept = last.entry(record.index).or_insert(record);
+        if record.attempt >= kept.attempt {
+            *kept = record;
+        }
+    }
+    last.into_values().collect()
+}
+
 /// Combines the samples of one run; `None` when there are none.
 pub fn combine(values: &[f64], how: PerRun) -> Option<f64> {
     let last = *values.last()?;
@@ -126,18 +142,8 @@ impl<'a> Values<'a> {
     pub fn of(source: Source<'a>, spec: &CompareSpec) -> Self {
         let mut metas: IndexMap<String, MetricMeta> = IndexMap::new();
         let mut values = HashMap::new();
-        let mut last_try: BTreeMap<usize, &RunRecord> = BTreeMap::new();
-        for record in source.records {
-            if record.round < source.warmup {
-                continue;
-            }
-            let kept = last_try.entry(record.index).or_insert(record);
-            if record.attempt >= kept.attempt {
-                *kept = record;
-            }
-        }
         let mut runs: HashMap<&Cell, Vec<&RunRecord>> = HashMap::new();
-        for record in last_try.into_values() {
+        for record in last_tries(source) {
             runs.entry(&record.cell).or_default().push(record);
             if !record.outcome.has_result() {
                 continue;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use super::built::{BuildEvent, BuiltKernel};
 use super::cache::{Cache, sha256_parts};
@@ -209,11 +209,15 @@ impl Job<'_> {
         if let Some(kept) = Kept::find(&entry) {
             return Ok(self.answer(&kept, started, true));
         }
-        // Trees whose objects can be built upon share the first half of their names.
-        let family =
-            &sha256_parts([tree.lineage.as_str(), &compiler, &config.arch.0].map(str::as_bytes))
-                [..12];
-        let work_key = &format!("{family}-{}", &config_digest[..12]);
+        let work_key = &sha256_parts(
+            [
+                tree.lineage.as_str(),
+                &config_digest,
+                &compiler,
+                &config.arch.0,
+            ]
+            .map(str::as_bytes),
+        )[..16];
         let folder = cache.entry("work", work_key);
         let _lock = cache
             .lock("work", work_key, |lock| {
@@ -225,7 +229,6 @@ impl Job<'_> {
         if let Some(kept) = Kept::find(&entry) {
             return Ok(self.answer(&kept, started, true));
         }
-        self.adopt(&folder, family).map_err(io_error(&folder))?;
         let inputs = Inputs {
             tree: &tree,
             overlay: &overlay,
@@ -306,31 +309,6 @@ impl Job<'_> {
         };
         let kept = made.keep(cache, entry)?;
         Ok(self.answer(&kept, started, false))
-    }
-
-    /// For a configuration that was never built, starts from the objects of the
-    /// tree of the same family that was used last.
-    fn adopt(&self, folder: &Path, family: &str) -> io::Result<()> {
-        let cache = &self.builder.cache;
-        if folder.exists() {
-            return Ok(());
-        }
-        let mut donors: Vec<(SystemTime, String)> = Vec::new();
-        for entry in fs::read_dir(cache.folder("work")).into_iter().flatten() {
-            let entry = entry?;
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let state = entry.path().join("state.json");
-            if let (true, Ok(metadata)) = (name.starts_with(family), fs::metadata(state)) {
-                donors.push((metadata.modified()?, name));
-            }
-        }
-        donors.sort();
-        for (_, name) in donors.iter().rev() {
-            if let Some(_lock) = cache.try_lock("work", name)? {
-                return WorkTree::adopt(folder, &cache.entry("work", name));
-            }
-        }
-        Ok(())
     }
 
     /// Makes `.config` unless the present one was made from the same things.

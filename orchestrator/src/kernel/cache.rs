@@ -65,7 +65,14 @@ impl Cache {
         key: &str,
         waiting: impl FnOnce(&Path),
     ) -> io::Result<Lock> {
-        let (file, path) = self.lock_file(kind, key)?;
+        let folder = self.folder("locks");
+        fs::create_dir_all(&folder)?;
+        let path = folder.join(format!("{kind}-{key}"));
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)?;
         let mut waiting = Some(waiting);
         loop {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -81,28 +88,6 @@ impl Cache {
                 Err(error) => return Err(error.into()),
             }
         }
-    }
-
-    /// Takes the lock of one thing if nobody holds it.
-    pub(super) fn try_lock(&self, kind: &str, key: &str) -> io::Result<Option<Lock>> {
-        let (file, _) = self.lock_file(kind, key)?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(Lock { _file: file })),
-            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    fn lock_file(&self, kind: &str, key: &str) -> io::Result<(File, PathBuf)> {
-        let folder = self.folder("locks");
-        fs::create_dir_all(&folder)?;
-        let path = folder.join(format!("{kind}-{key}"));
-        let file = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(&path)?;
-        Ok((file, path))
     }
 
     /// A new empty folder beside the entries of a kind, on the same file system.

@@ -6,7 +6,7 @@ use crate::{
     stats::bootstrap::Scale,
 };
 
-use super::words;
+use super::{grid::Grid, number::NBSP, words};
 
 /// Headings, in order. New ones are added at the end.
 pub const HEADINGS: [&str; 31] = [
@@ -86,6 +86,19 @@ pub fn render(comparison: &Comparison) -> Result<String, csv::Error> {
             );
             writer.write_record(&fields)?;
         }
+    }
+    let bytes = writer.into_inner().map_err(|error| error.into_error())?;
+    Ok(String::from_utf8(bytes).expect("only strings were written"))
+}
+
+/// A table as it is laid out, with a heading.
+///
+/// # Errors
+/// None in practice: the writer is memory.
+pub fn table(grid: &Grid) -> Result<String, csv::Error> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    for cells in [&grid.headings].into_iter().chain(&grid.rows) {
+        writer.write_record(cells.iter().map(|cell| cell.replace(NBSP, " ")))?;
     }
     let bytes = writer.into_inner().map_err(|error| error.into_error())?;
     Ok(String::from_utf8(bytes).expect("only strings were written"))

@@ -20,11 +20,11 @@ pub fn render(comparison: &Comparison) -> String {
             escape(&difference.new.join(", ")),
         ));
     }
-    for table in &comparison.tables {
-        parts.push(section(&grid(comparison, table)));
+    for each in &comparison.tables {
+        parts.push(table(&grid(comparison, each)));
     }
     if !comparison.gates.is_empty() {
-        parts.push(section(&gate_grid(comparison)));
+        parts.push(table(&gate_grid(comparison)));
     }
     for notice in words::notices(comparison) {
         parts.push(format!("> {}", escape(&notice).replace(NBSP, " ")));
@@ -45,7 +45,8 @@ pub fn render(comparison: &Comparison) -> String {
     parts.join("\n\n")
 }
 
-pub(super) fn section(grid: &Grid) -> String {
+/// One table with its title and notes.
+pub fn table(grid: &Grid) -> String {
     let mut lines = vec![format!("**{}**", escape(&grid.title)), String::new()];
     lines.push(line(&grid.headings));
     let rule: Vec<String> = grid

@@ -12,5 +12,6 @@ pub mod ktap;
 pub mod markdown;
 pub mod names;
 pub mod number;
+pub mod pivot;
 pub mod text;
 pub mod words;

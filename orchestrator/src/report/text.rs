@@ -2,7 +2,7 @@
 //! lines that a quoted mail would break.
 
 use super::{
-    grid::{gate_grid, grid},
+    grid::{Grid, gate_grid, grid},
     names::{Names, axis_heading},
     number::NBSP,
     words,
@@ -20,13 +20,11 @@ pub fn render(comparison: &Comparison, width: u16) -> String {
     if !comparison.differences.is_empty() {
         parts.push(differences(comparison, width));
     }
-    for table in &comparison.tables {
-        parts.push(metric(comparison, table, width));
+    for each in &comparison.tables {
+        parts.push(metric(comparison, each, width));
     }
     if !comparison.gates.is_empty() {
-        let grid = gate_grid(comparison);
-        let table = draw(&grid.headings, &grid.rows, &grid.numeric, width);
-        parts.push(format!("{}\n{table}", grid.title).replace(NBSP, " "));
+        parts.push(table(&gate_grid(comparison), width));
     }
     if !comparison.notices.is_empty() {
         let mut lines = vec!["worth knowing:".to_string()];
@@ -59,9 +57,13 @@ pub(super) fn head(comparison: &Comparison) -> String {
     format!("{}: {}", comparison.experiment, fixed.join(", "))
 }
 
-fn metric(comparison: &Comparison, table: &MetricTable, width: u16) -> String {
-    let grid = grid(comparison, table);
-    let mut text = grid.title.clone();
+fn metric(comparison: &Comparison, metric: &MetricTable, width: u16) -> String {
+    table(&grid(comparison, metric), width)
+}
+
+/// One table with its title and notes.
+pub fn table(grid: &Grid, width: u16) -> String {
+    let mut text = wrap(&grid.title, width);
     text.push('\n');
     text.push_str(&draw(&grid.headings, &grid.rows, &grid.numeric, width));
     for note in &grid.notes {

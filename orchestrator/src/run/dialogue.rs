@@ -387,7 +387,7 @@ mod tests {
             kind: MetricKind::Count,
             unit: "count".into(),
             better: Better::Lower,
-            labels: BTreeMap::new(),
+            labels: topolab_protocol::labels::Labels::new(),
         })
     }
 

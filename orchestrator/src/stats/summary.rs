@@ -1,6 +1,7 @@
 //! What is said of one set of values.
 
 use serde::{Deserialize, Serialize};
+use statrs::distribution::{Binomial, DiscreteCDF};
 
 /// Summary of values. Every field is finite.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -113,6 +114,22 @@ pub fn median(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| quantile(&sorted(values), 0.5))
 }
 
+/// Interval of the median between two order statistics, as narrow as `level`
+/// allows; the whole range where there are too few values for it (fewer than six
+/// at 0.95). It assumes nothing of the distribution (Conover, "Practical
+/// Nonparametric Statistics", 1999, section 3.2). `None` when there are no values.
+pub fn median_interval(values: &[f64], level: f64) -> Option<(f64, f64)> {
+    let n = values.len();
+    let sorted = sorted(values);
+    let (first, last) = (*sorted.first()?, *sorted.last()?);
+    let halves = Binomial::new(0.5, n as u64).ok()?;
+    // Values beyond the k-th from either end miss the median with twice P(X < k).
+    let place = (1..=n / 2)
+        .rev()
+        .find(|k| 1.0 - 2.0 * halves.cdf(*k as u64 - 1) >= level);
+    Some(place.map_or((first, last), |k| (sorted[k - 1], sorted[n - k])))
+}
+
 /// Geometric mean, for ratios; `None` when there are no values or one is not
 /// above 0.
 pub fn geometric_mean(values: &[f64]) -> Option<f64> {
@@ -143,6 +160,16 @@ mod tests {
         assert_eq!(Summary::of(&[0.0; 5]).unwrap().cov, Some(0.0));
         assert_eq!(Summary::of(&[-1.0, 1.0]).unwrap().cov, None);
         assert_eq!(Summary::of(&[0.1; 3]).unwrap().cov, Some(0.0));
+    }
+
+    #[test]
+    fn the_median_lies_between_order_statistics() {
+        let values: Vec<f64> = (1..=20).map(f64::from).collect();
+        // Table A3 of Conover: for 20 values, the 6th and the 15th.
+        assert_eq!(median_interval(&values, 0.95), Some((6.0, 15.0)));
+        assert_eq!(median_interval(&values[..6], 0.95), Some((1.0, 6.0)));
+        assert_eq!(median_interval(&values[..3], 0.95), Some((1.0, 3.0)));
+        assert_eq!(median_interval(&[], 0.95), None);
     }
 
     #[test]

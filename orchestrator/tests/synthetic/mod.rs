@@ -16,24 +16,6 @@ use topolab::{
 };
 use topolab_protocol::sample::{Better, MetricKind, Sample};
 
-/// The experiment of the README, on a bench whose timing cannot be trusted.
-pub const NUMA_SCAN: &str = "\
-name: numa-scan
-kernels: [linux-6.12@base, linux-6.12+numa-scan-skip@all]
-topologies: [dual-node-4]
-settings:
-  pinned-node0: {cgroups: {work: {cpuset.mems: '0'}}, sysctl: {kernel.numa_balancing: 1}}
-  unpinned: {sysctl: {kernel.numa_balancing: 1}}
-workloads:
-  scan: {numa-scan: {memory: 256M, seconds: 5, cgroup: work}}
-rounds: 6
-compare:
-  baseline: {kernels: linux-6.12@base}
-  metrics:
-    numa_pte_updates: {better: lower, min_effect: 5%, gate: {must_be: 0, where: {kernels: '*@all', settings: pinned-node0}}}
-    passes: {}
-";
-
 /// A campaign in memory.
 pub struct Campaign {
     pub meta: CampaignMeta,
@@ -59,7 +41,7 @@ pub fn sample(metric: &str, kind: MetricKind, unit: &str, value: f64) -> Sample 
     } else {
         Better::Lower
     };
-    let labels = BTreeMap::new();
+    let labels = topolab_protocol::labels::Labels::new();
     Sample {
         metric: metric.into(),
         value,
@@ -155,23 +137,6 @@ pub fn campaign(
         experiment: spec,
     };
     Campaign { meta, records }
-}
-
-/// The campaign of [`NUMA_SCAN`]: the patched kernel does not scan pinned memory.
-pub fn numa_scan(seed: u64) -> Campaign {
-    campaign(NUMA_SCAN, seed, |cell, random| {
-        let gone = cell.kernel.ends_with("@all") && cell.settings == "pinned-node0";
-        let updates = if gone {
-            0.0
-        } else {
-            (50_000.0 * (1.0 + 0.03 * normal(random))).round()
-        };
-        let passes = 12.0 * (1.0 + 0.1 * normal(random));
-        vec![
-            sample("numa_pte_updates", MetricKind::Count, "count", updates),
-            sample("passes", MetricKind::Rate, "passes/s", passes),
-        ]
-    })
 }
 
 impl Campaign {

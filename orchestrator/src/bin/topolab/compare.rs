@@ -10,9 +10,13 @@ use std::{
 
 use clap::{Args, ValueEnum};
 use topolab::{
-    compare::{self, Answer, Comparison, Request, Source},
+    compare::{
+        self, Answer, Comparison, Request, Source,
+        pivot::{Each, Key, PivotError, PivotRequest, pivot},
+    },
     document::At,
-    report,
+    plan::{Cell, glob},
+    report::{self, pivot::Shape},
     stats::judge::CompareSpec,
     store::{self, Results, StoreError},
 };
@@ -38,6 +42,11 @@ pub struct CompareArgs {
     /// Only these metrics (can be repeated; `all` for every metric the runs yielded)
     #[arg(short, long, value_name = "NAME")]
     metric: Vec<String>,
+    /// Only cells that fit these patterns, such as settings=pinned* (can be repeated)
+    #[arg(long, value_name = "AXIS=PATTERN", value_parser = axis_value)]
+    only: Vec<(String, String)>,
+    #[command(flatten)]
+    shape: ShapeArgs,
     /// What compared runs may differ in without refusing the gates (can be repeated)
     #[arg(long, value_name = "FIELD")]
     allow_difference: Vec<String>,
@@ -50,6 +59,49 @@ pub struct CompareArgs {
     /// Widest table, columns (40 to 100; default: the terminal's width)
     #[arg(long, value_parser = clap::value_parser!(u16).range(40..=100))]
     width: Option<u16>,
+}
+
+/// A table of one's own shape, without verdicts.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "A table of your own shape (one metric, no verdicts)")]
+struct ShapeArgs {
+    /// What tells rows apart: axes and labels of the samples, such as kernel
+    #[arg(long, value_name = "KEYS", value_delimiter = ',', conflicts_with_all = ["newer", "baseline"], requires = "metric")]
+    rows: Vec<Key>,
+    /// What tells columns apart, such as settings,cpu
+    #[arg(long, value_name = "KEYS", value_delimiter = ',', requires = "rows")]
+    columns: Vec<Key>,
+    /// What stands in a cell: mean±cov, median [ci], or per-run total
+    #[arg(long, value_name = "SHAPE", value_parser = shape, requires = "rows", default_value = "mean±cov")]
+    cell: Shape,
+    /// What counts as one value
+    #[arg(long, value_enum, requires = "rows", default_value_t = EachArg::Run)]
+    each: EachArg,
+    /// A metric that counts what the metric is a part of: its total stands beside
+    #[arg(long, value_name = "METRIC", requires = "rows")]
+    of: Option<String>,
+}
+
+/// What counts as one value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum EachArg {
+    /// A run: its samples are combined
+    Run,
+    /// A sample, such as one interval of many in a run
+    Sample,
+}
+
+fn shape(text: &str) -> Result<Shape, String> {
+    let plain: String = text
+        .to_lowercase()
+        .replace([' ', '-', '_'], "")
+        .replace("+-", "±");
+    match plain.as_str() {
+        "mean±cov" | "meancov" => Ok(Shape::MeanCov),
+        "median[ci]" | "medianci" | "median" => Ok(Shape::MedianInterval),
+        "perruntotal" => Ok(Shape::PerRunTotal),
+        _ => Err("write mean±cov, 'median [ci]' or 'per-run total'".into()),
+    }
 }
 
 /// Shape of the answer.
@@ -79,7 +131,12 @@ pub fn run(args: &CompareArgs, terminal: &Terminal) -> Result<ExitCode, Failure>
     let newer = args.newer.as_deref().unwrap_or(&args.results);
     let older = older.map(load).transpose()?;
     let newer = load(newer)?;
+    let older = older.map(|results| only(results, &args.only)).transpose()?;
+    let newer = only(newer, &args.only)?;
     let mut spec = newer.meta.experiment.compare.clone();
+    if !args.shape.rows.is_empty() {
+        return own_shape(args, &newer, &spec, terminal);
+    }
     if !args.base.is_empty() {
         let base = args.base.iter().cloned();
         spec.baseline = base
@@ -116,6 +173,72 @@ pub fn after_run(folder: &Path, json: bool, terminal: Terminal) -> Result<ExitCo
         terminal.answer(report::text::render(&comparison, width(None)));
     }
     Ok(exit_code(comparison.answer))
+}
+
+/// Drops what fits no pattern. Baseline cells are cells like others: a pattern that
+/// drops them is told as a missing baseline.
+fn only(mut results: Results, patterns: &[(String, String)]) -> Result<Results, Failure> {
+    for (axis, pattern) in patterns {
+        if !Cell::AXES.contains(&axis.as_str()) {
+            let axes = Cell::AXES.join(", ");
+            return Err(Failure::request(format!(
+                "`{axis}` is no axis; axes: {axes}"
+            )));
+        }
+        let fits = |cell: &Cell| cell.axis(axis).is_some_and(|value| glob(pattern, value));
+        results.meta.cells.retain(fits);
+        results.records.retain(|record| fits(&record.cell));
+    }
+    if results.records.is_empty() && !patterns.is_empty() {
+        return Err(Failure::request("no run fits --only"));
+    }
+    Ok(results)
+}
+
+/// Answers with a table of the reader's own shape.
+fn own_shape(
+    args: &CompareArgs,
+    results: &Results,
+    spec: &CompareSpec,
+    terminal: &Terminal,
+) -> Result<ExitCode, Failure> {
+    let [metric] = &args.metric[..] else {
+        return Err(Failure::request(
+            "--rows shows one metric; write one --metric",
+        ));
+    };
+    let request = PivotRequest {
+        metric: metric.clone(),
+        of: args.shape.of.clone(),
+        rows: args.shape.rows.clone(),
+        columns: args.shape.columns.clone(),
+        each: match args.shape.each {
+            EachArg::Run => Each::Run,
+            EachArg::Sample => Each::Sample,
+        },
+    };
+    let name = folder_name(&results.path);
+    let pivot = pivot(source(results, &name), &request, spec).map_err(|error| {
+        let failure = Failure::request(&error);
+        match error {
+            PivotError::Mixed { axis, values } => failure.hint(format!(
+                "add --rows or --columns {axis}, or keep one: --only {axis}={}",
+                values[0]
+            )),
+            _ => failure,
+        }
+    })?;
+    let grid = report::pivot::grid(&pivot, args.shape.cell);
+    match if args.json { Format::Json } else { args.format } {
+        Format::Text => terminal.answer(report::text::table(&grid, width(args.width))),
+        Format::Markdown => terminal.answer(report::markdown::table(&grid)),
+        Format::Json => terminal.json(&pivot),
+        Format::Csv => {
+            let text = report::csv::table(&grid).map_err(Failure::lab)?;
+            terminal.answer(text.trim_end());
+        }
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Compares one campaign with its baseline, or two campaigns.
