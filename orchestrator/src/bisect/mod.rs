@@ -5,20 +5,24 @@
 //! ([`History`]), answers ([`Observation`]) and rules ([`Rules`]), and nothing of
 //! git, builds or guests.
 
+pub mod account;
 mod channel;
 mod drive;
 mod ends;
 mod engine;
 pub mod git;
 mod history;
+pub mod html;
 pub mod judge;
 mod noise;
 mod observation;
+pub mod plot;
 mod posterior;
 mod replay;
 pub mod script;
 pub mod session;
 pub mod simulate;
+pub mod text;
 mod verdict;
 
 pub use channel::Channel;
