@@ -7,6 +7,7 @@ use std::error::Error;
 
 use topolab::bisect::simulate::{Scenario, Shape, Signal, Totals, World};
 use topolab::bisect::{Costs, Rules, Sought};
+use topolab::stats::judge::Effect;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -86,7 +87,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for (name, scenario) in rows {
         let sought = match scenario.signal {
             Signal::Level { .. } => Sought::Level {
-                min_effect: 0.02,
+                min_effect: Effect::Relative(0.02),
                 worse: None,
             },
             Signal::Event { .. } => Sought::Event,

@@ -5,6 +5,7 @@ use topolab::bisect::simulate::{Scenario, Shape, Signal, Totals, World};
 use topolab::bisect::{
     AnswerError, Costs, Engine, History, Observation, Place, Rules, Sought, Step, Verdict, Worse,
 };
+use topolab::stats::judge::Effect;
 
 fn line(n: usize, sought: Sought) -> Engine {
     let ids = (1..=n).map(|i| format!("c{i}")).collect();
@@ -46,7 +47,7 @@ fn bad_from(culprit: u32) -> impl Fn(Place) -> Observation {
 }
 
 const LEVEL: Sought = Sought::Level {
-    min_effect: 0.05,
+    min_effect: Effect::Relative(0.05),
     worse: Some(Worse::Higher),
 };
 
@@ -398,7 +399,7 @@ fn invented_regressions_are_named_rightly() {
         good: 0.0,
     };
     let level = Sought::Level {
-        min_effect: 0.02,
+        min_effect: Effect::Relative(0.02),
         worse: None,
     };
     for (scenario, sought) in [

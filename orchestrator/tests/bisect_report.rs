@@ -8,6 +8,7 @@ use topolab::bisect::judge::Judge;
 use topolab::bisect::session::{Entry, FORMAT, Plan, Session, Target};
 use topolab::bisect::{Costs, History, Observation, Place, Step, Verdict, Worse, html, text};
 use topolab::plan::Cell;
+use topolab::stats::judge::Effect;
 use topolab::store::record::Environment;
 
 fn id(number: u32) -> String {
@@ -87,7 +88,7 @@ fn metric() -> Judge {
     Judge::Metric {
         metric: "numa_pte_updates".to_owned(),
         per_run: None,
-        min_effect: 0.05,
+        min_effect: Effect::Relative(0.05),
         worse: Some(Worse::Higher),
     }
 }

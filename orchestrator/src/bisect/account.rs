@@ -216,6 +216,7 @@ fn searched(target: &Target) -> String {
             text
         }
         Target::Series { kernel, series, .. } => format!("{kernel}+{series}"),
+        Target::Pair { good, bad, .. } => format!("{good} and {bad}"),
     }
 }
 
@@ -270,7 +271,9 @@ fn steps(session: &Session, subject: &dyn Fn(Place) -> String) -> Vec<Stop> {
             Observation::SameAs { place } => {
                 step.remark = format!("same image as {}", session.plan().target.tree(*place));
             }
-            Observation::Good | Observation::Bad | Observation::Abort { .. } => {}
+            Observation::Good => step.mark = Mark::Good,
+            Observation::Bad => step.mark = Mark::Bad,
+            Observation::Abort { .. } => {}
         }
     }
     steps

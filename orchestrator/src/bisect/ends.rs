@@ -10,6 +10,7 @@ use statrs::function::beta::ln_beta;
 
 use super::noise::Noise;
 use super::observation::{Rules, Sought, Worse};
+use crate::stats::judge::Effect;
 
 /// Chance of a false alarm allowed at one look, both directions together. With
 /// the half dozen looks there are, ends without a difference pass for different
@@ -100,7 +101,7 @@ fn is_look(rules: &Rules, runs: usize) -> bool {
 /// the whole variance. Of a normal metric about one run in four hundred is.
 const WILD: f64 = 3.0;
 
-fn levels(good: &[f64], bad: &[f64], min_effect: f64, worse: Option<Worse>, last: bool) -> Ends {
+fn levels(good: &[f64], bad: &[f64], min_effect: Effect, worse: Option<Worse>, last: bool) -> Ends {
     let middles = (median(good), median(bad));
     let reach = WILD
         * robust_sd(good)
@@ -115,7 +116,10 @@ fn levels(good: &[f64], bad: &[f64], min_effect: f64, worse: Option<Worse>, last
     let (good_mean, good_var) = moments(&tamed(good, middles.0));
     let (bad_mean, bad_var) = moments(&tamed(bad, middles.1));
     let difference = bad_mean - good_mean;
-    let wanted = min_effect * good_mean.abs();
+    let wanted = match min_effect {
+        Effect::Relative(share) => share * good_mean.abs(),
+        Effect::Absolute(size) => size,
+    };
     let (n_good, n_bad) = (count(good), count(bad));
     let error = (good_var / n_good + bad_var / n_bad).sqrt();
     let half = if error > 0.0 {
@@ -310,7 +314,7 @@ mod tests {
         Rules {
             max_end_runs: 12,
             ..Rules::new(Sought::Level {
-                min_effect: 0.05,
+                min_effect: Effect::Relative(0.05),
                 worse,
             })
         }
@@ -382,7 +386,7 @@ mod tests {
     #[test]
     fn a_metric_that_misses_half_its_runs_is_an_event() {
         let rules = Rules::new(Sought::Level {
-            min_effect: 0.05,
+            min_effect: Effect::Relative(0.05),
             worse: Some(Worse::Higher),
         });
         let good = [0.0; 12];

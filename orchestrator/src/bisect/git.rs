@@ -10,6 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use super::history::{History, HistoryError};
 use crate::kernel::{ToolError, git_command, output};
@@ -447,6 +448,32 @@ impl Repository {
             .collect())
     }
 
+    /// The parents of a commit, full ids.
+    ///
+    /// # Errors
+    /// git failed.
+    pub async fn parents(&self, id: &str) -> Result<Vec<String>, RangeError> {
+        let listed = self.say(&["rev-list", "--parents", "-1", id, "--"]).await?;
+        Ok(listed.split(' ').skip(1).map(str::to_owned).collect())
+    }
+
+    /// A folder below `cache` for [`Repository::copy`], the same for the same
+    /// repository whatever worktree of it is asked.
+    ///
+    /// # Errors
+    /// git failed.
+    pub async fn folder_for_copy(&self, cache: &Path) -> Result<PathBuf, RangeError> {
+        let common = self
+            .say(&["rev-parse", "--path-format=absolute", "--git-common-dir"])
+            .await?;
+        let digest = Sha256::digest(common.as_bytes());
+        let name: String = digest[..8]
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        Ok(cache.join("bisect").join(name))
+    }
+
     /// A repository of our own in `folder` that borrows this one's objects. Made
     /// on first use; used again as it is later.
     ///
@@ -520,6 +547,18 @@ impl OwnRepository {
     pub async fn checkout(&self, id: &str) -> Result<(), CopyError> {
         self.inner
             .say(&["checkout", "--quiet", "--force", "--detach", id, "--"])
+            .await?;
+        Ok(())
+    }
+
+    /// Takes a commit over from another repository of our own.
+    ///
+    /// # Errors
+    /// git failed.
+    pub async fn take(&self, from: &Self, id: &str) -> Result<(), CopyError> {
+        let address = from.path().display().to_string();
+        self.inner
+            .say(&["fetch", "--quiet", "--no-tags", &address, id])
             .await?;
         Ok(())
     }

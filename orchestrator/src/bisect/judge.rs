@@ -11,7 +11,7 @@ use super::observation::{Observation, Rules, Sought, Worse};
 use crate::compare::{combine, per_run};
 use crate::outcome::Outcome;
 use crate::plan::glob;
-use crate::stats::judge::PerRun;
+use crate::stats::judge::{Effect, PerRun};
 
 /// What is sought.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -23,8 +23,8 @@ pub enum Judge {
         metric: String,
         /// How the samples of a run become its value.
         per_run: Option<PerRun>,
-        /// Smallest change worth finding, as a share of the good end's mean.
-        min_effect: f64,
+        /// Smallest change worth finding; a share is one of the good end's mean.
+        min_effect: Effect,
         /// Which way is worse.
         worse: Option<Worse>,
     },
@@ -382,7 +382,7 @@ mod tests {
         let judge = Judge::Metric {
             metric: "numa_pte_updates".to_owned(),
             per_run: None,
-            min_effect: 0.05,
+            min_effect: Effect::Relative(0.05),
             worse: None,
         };
         let sample = |value: f64, metric: &str| Sample {

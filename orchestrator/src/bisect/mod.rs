@@ -7,10 +7,12 @@
 
 pub mod account;
 mod channel;
+pub mod confirm;
 mod drive;
 mod ends;
 mod engine;
 pub mod git;
+pub mod guests;
 mod history;
 pub mod html;
 pub mod judge;
@@ -22,6 +24,7 @@ mod replay;
 pub mod script;
 pub mod session;
 pub mod simulate;
+pub mod step;
 pub mod text;
 mod verdict;
 

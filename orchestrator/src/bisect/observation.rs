@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::stats::judge::Effect;
+
 /// A tree that can be measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -66,8 +68,8 @@ pub struct Answer {
 pub enum Sought {
     /// A change of a metric; answers are [`Observation::Value`].
     Level {
-        /// Smallest change worth finding, as a share of the good end's mean (0.05 is 5 %).
-        min_effect: f64,
+        /// Smallest change worth finding; a share is one of the good end's mean.
+        min_effect: Effect,
         /// In which direction the bad end lies, when the metric tells.
         worse: Option<Worse>,
     },

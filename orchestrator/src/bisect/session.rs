@@ -50,6 +50,15 @@ pub enum Target {
         /// The patches as candidates, named by their number.
         history: History,
     },
+    /// Two trees and nothing between them: a fresh comparison.
+    Pair {
+        /// The good one: a commit or a variant.
+        good: String,
+        /// The bad one.
+        bad: String,
+        /// One candidate, named as the bad tree.
+        history: History,
+    },
 }
 
 /// A patch of a series, as it is told.
@@ -68,7 +77,7 @@ impl Target {
     pub fn history(&self) -> &History {
         match self {
             Self::Git { range, .. } => &range.history,
-            Self::Series { history, .. } => history,
+            Self::Series { history, .. } | Self::Pair { history, .. } => history,
         }
     }
 
@@ -80,6 +89,8 @@ impl Target {
             (Self::Git { range, .. }, Place::At(candidate)) => {
                 range.history.id(candidate).to_owned()
             }
+            (Self::Pair { good, .. }, Place::GoodEnd) => good.clone(),
+            (Self::Pair { bad, .. }, _) => bad.clone(),
             (Self::Series { .. }, Place::GoodEnd) => "base".to_owned(),
             (Self::Series { .. }, Place::BadEnd) => "all".to_owned(),
             (Self::Series { .. }, Place::At(candidate)) => format!("1..{}", candidate + 1),
@@ -286,6 +297,13 @@ impl Session {
     /// Every answer so far.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
+    }
+
+    /// The places that were asked, each once, in the order they were first asked.
+    pub fn places(&self) -> Vec<Place> {
+        let mut seen = std::collections::HashSet::new();
+        let asked = self.entries.iter().map(|entry| entry.place);
+        asked.filter(|place| seen.insert(*place)).collect()
     }
 
     /// Takes an answer and makes it durable.

@@ -148,7 +148,7 @@ fn alike(ends: &Comparison) -> String {
             );
         }
         None => {
-            text.push_str("No number of runs would show a difference as small as the one seen.\n")
+            text.push_str("No number of runs would show a difference as small as the one seen.\n");
         }
     }
     text
@@ -235,7 +235,7 @@ fn path(account: &Account, width: u16) -> String {
 
 /// What the runs of a step showed, in few characters.
 pub fn seen(step: &Stop, is_rate: bool) -> String {
-    let n = u32::try_from(step.runs).unwrap_or(u32::MAX);
+    let n = u32::try_from(step.values.len()).unwrap_or(u32::MAX);
     if n == 0 {
         return String::new();
     }

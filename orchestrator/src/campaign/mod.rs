@@ -5,11 +5,12 @@ mod agenda;
 mod builds;
 pub mod library;
 mod prepare;
+mod single;
 
 use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::Instant,
 };
 
@@ -17,6 +18,7 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 
 pub use library::{Library, NotFound};
 pub use prepare::{Overrides, PrepareError, Prepared, prepare, prepare_document};
+pub use single::Single;
 
 use agenda::Agenda;
 use builds::Kernels;
@@ -191,7 +193,7 @@ pub async fn run(
     };
     meta.kernels.clone_from(&kernels.meta);
     folder.save_meta(&meta)?;
-    let image = build_image(prepared, conduct)?;
+    let image = build_image(prepared, &conduct.places.cache)?;
     let build_seconds = build_started.elapsed().as_secs_f64();
 
     let run_started = Instant::now();
@@ -327,7 +329,7 @@ fn open_folder(
     Ok((folder, meta, Vec::new()))
 }
 
-fn build_image(prepared: &Prepared, conduct: &Conduct<'_>) -> Result<Image, CampaignError> {
+fn build_image(prepared: &Prepared, cache: &Path) -> Result<Image, CampaignError> {
     let wanted = &prepared.experiment.image;
     let spec = ImageSpec {
         agent: agent_binary::bytes().to_vec(),
@@ -343,7 +345,7 @@ fn build_image(prepared: &Prepared, conduct: &Conduct<'_>) -> Result<Image, Camp
             .collect(),
         modules: None,
     };
-    image::build(&spec, &conduct.places.cache.join("images")).map_err(CampaignError::Image)
+    image::build(&spec, &cache.join("images")).map_err(CampaignError::Image)
 }
 
 fn unit(prepared: &Prepared, kernels: &Kernels, image: &Image, planned: PlannedRun) -> RunUnit {

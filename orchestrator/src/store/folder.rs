@@ -301,7 +301,7 @@ fn read<T: DeserializeOwned>(path: &Path, what: &'static str) -> Result<T, Store
     }
 }
 
-fn write_durably<T: Serialize>(path: &Path, value: &T) -> Result<(), StoreError> {
+pub(crate) fn write_durably<T: Serialize>(path: &Path, value: &T) -> Result<(), StoreError> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let mut file = tempfile::Builder::new()
         .prefix(".writing-")

@@ -3,4 +3,5 @@
 mod folder;
 pub mod record;
 
+pub(crate) use folder::write_durably;
 pub use folder::{CampaignMeta, KernelMeta, Results, ResultsFolder, StoreError, load};

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::{
-    boot, compare, demo, doctor, extras, failure::Failure, kernel, report, run, schema,
+    bisect, boot, compare, demo, doctor, extras, failure::Failure, kernel, report, run, schema,
     terminal::Terminal, topology,
 };
 
@@ -38,6 +38,8 @@ enum Verb {
     Run(run::RunArgs),
     /// Tell what this bench can do, and what to do about the rest
     Doctor(doctor::DoctorArgs),
+    /// Find the commit or patch that changed a number, an outcome or a build
+    Bisect(Box<bisect::BisectArgs>),
     /// Boot a guest and run a command in it
     Boot(boot::BootArgs),
     /// Run the main job: a kernel with and without a patch, in guests with two nodes
@@ -70,6 +72,7 @@ impl Cli {
         match &self.verb {
             Verb::Run(args) => run::run(args, *terminal),
             Verb::Doctor(args) => doctor::run(args, *terminal),
+            Verb::Bisect(args) => bisect::run(args, *terminal),
             Verb::Boot(args) => boot::run(args, *terminal),
             Verb::Demo(args) => demo::run(args, *terminal),
             Verb::Topology(args) => topology::run(args, terminal),

@@ -1,0 +1,161 @@
+//! Trees as kernels: built, booted, and asked.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use super::drive::{Ready, Run, Tree};
+use super::git::short;
+use super::judge::Measurement;
+use crate::campaign::{Single, chain};
+use crate::kernel::{
+    self, BuildEvent, Builder, BuiltKernel, Kernel, KernelError, Recipe, Source, Variant,
+};
+use crate::run::Cancel;
+use crate::store::record::Environment;
+
+/// Where the trees of a bisection come from.
+#[derive(Debug, Clone)]
+pub enum Trees {
+    /// Commits of a repository, built as this kernel is.
+    Commits {
+        /// Says how a commit is configured; its own source and series are not used.
+        kernel: Kernel,
+        /// The repository.
+        repo: PathBuf,
+    },
+    /// Variants of a series of this kernel.
+    Variants {
+        /// The kernel.
+        kernel: Kernel,
+        /// Its series.
+        series: String,
+    },
+}
+
+/// Builds trees and runs a cell with them.
+pub struct GuestLab<'a> {
+    /// Where they come from.
+    pub trees: Trees,
+    /// Builds them.
+    pub builder: &'a Builder,
+    /// Runs them; absent when only builds are judged.
+    pub single: Option<Single>,
+    /// Where runs keep their files.
+    pub runs: PathBuf,
+    /// Ends a running guest in an orderly way.
+    pub cancel: Cancel,
+    /// Listens to builds.
+    pub tell: &'a (dyn Fn(BuildEvent) + Send + Sync),
+    /// Kernels that are ready.
+    pub built: RefCell<HashMap<String, BuiltKernel>>,
+    /// Runs so far, those of earlier sessions included: numbers their folders.
+    pub count: Cell<usize>,
+    /// What the last run ran on.
+    pub environment: RefCell<Option<Environment>>,
+    /// Why durations of some run may not be judged.
+    pub untrusted: RefCell<Option<String>>,
+}
+
+impl GuestLab<'_> {
+    /// Builds a tree.
+    pub async fn ready(&self, tree: &Tree) -> Ready {
+        match self.build(&tree.name).await {
+            Ok(built) => {
+                let image = Some(built.image_sha256.clone());
+                self.built.borrow_mut().insert(tree.name.clone(), built);
+                Ready::Yes { image }
+            }
+            Err(error) if is_of_the_tree(&error) => Ready::Broken {
+                complaint: complaint(&error),
+            },
+            Err(error) => Ready::LabFailed {
+                reason: chain(&error),
+            },
+        }
+    }
+
+    async fn build(&self, name: &str) -> Result<BuiltKernel, KernelError> {
+        match &self.trees {
+            Trees::Commits { kernel, repo } => {
+                let mut at_commit = kernel.clone();
+                if let Recipe::Build { source, series, .. } = &mut at_commit.recipe {
+                    *source = Source::Git {
+                        repo: repo.display().to_string(),
+                        reference: name.to_owned(),
+                    };
+                    series.clear();
+                }
+                kernel::build(self.builder, &at_commit, None, &Variant::Base, self.tell).await
+            }
+            Trees::Variants { kernel, series } => {
+                let variant: Variant = name.parse()?;
+                kernel::build(self.builder, kernel, Some(series), &variant, self.tell).await
+            }
+        }
+    }
+
+    /// Runs a tree that was built.
+    pub async fn run(&self, tree: &Tree, number: u32) -> Run {
+        let failed = |reason: String| Run {
+            measurement: Measurement::LabFailed { reason },
+            folder: None,
+        };
+        let built = self.built.borrow().get(&tree.name).cloned();
+        let (Some(single), Some(built)) = (&self.single, built) else {
+            return failed(format!("{} was not built", tree.name));
+        };
+        let index = self.count.get();
+        self.count.set(index + 1);
+        let name = format!(
+            "{index:05}-{}-{number}",
+            short(&tree.name).replace("..", "-")
+        );
+        let folder = self.runs.join(&name);
+        let kernel = match &self.trees {
+            Trees::Commits { kernel, .. } => format!("{}@{}", kernel.name, short(&tree.name)),
+            Trees::Variants { kernel, series } => format!("{}+{series}@{}", kernel.name, tree.name),
+        };
+        match single
+            .run(&built, &kernel, index, &folder, self.cancel.clone())
+            .await
+        {
+            Ok(record) => {
+                if !record.trust.timing {
+                    *self.untrusted.borrow_mut() = Some(record.trust.reasons.join(", "));
+                }
+                *self.environment.borrow_mut() = Some(record.environment);
+                // A run without a workload leaves no output.
+                let output = std::fs::read(folder.join("output.log")).unwrap_or_default();
+                Run {
+                    measurement: Measurement::Ran {
+                        outcome: record.outcome,
+                        samples: record.samples,
+                        output: String::from_utf8_lossy(&output).into_owned(),
+                    },
+                    folder: Some(name),
+                }
+            }
+            Err(error) => failed(chain(&error)),
+        }
+    }
+}
+
+/// Whether a kernel cannot be had because of what its tree holds, rather than
+/// because of the lab.
+fn is_of_the_tree(error: &KernelError) -> bool {
+    matches!(
+        error,
+        KernelError::Build { .. }
+            | KernelError::Series { .. }
+            | KernelError::Config { .. }
+            | KernelError::Missing { .. }
+    )
+}
+
+fn complaint(error: &KernelError) -> String {
+    match error {
+        KernelError::Build { first, .. } => first.to_string(),
+        other => chain(other),
+    }
+}
