@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use topolab_protocol::observed::{CpuView, NodeView, Observed};
+use topolab_protocol::observed::{CpuView, MemorySideCache, NodeView, Observed};
 
 use crate::cpulist;
 use crate::kmsg;
@@ -27,7 +27,10 @@ pub fn observe(root: &Path) -> Observed {
         possible: text(&cpu.join("possible")).unwrap_or_default(),
         cpus: numbers(&online).map(|n| cpu_view(&cpu, n)).collect(),
         online,
-        nodes: nodes(&system.join("node")),
+        nodes: nodes(
+            &system.join("node"),
+            text(&root.join("proc/zoneinfo")).as_deref(),
+        ),
         isolated: text(&cpu.join("isolated")),
         nohz_full: text(&cpu.join("nohz_full")).map(no_null),
         itmt_enabled: itmt_files(root)
@@ -117,14 +120,14 @@ fn last_level_cache(caches: &Path) -> Option<(u32, String)> {
         .max_by_key(|(level, _)| *level)
 }
 
-fn nodes(folder: &Path) -> Vec<NodeView> {
+fn nodes(folder: &Path, zones: Option<&str>) -> Vec<NodeView> {
     let online = text(&folder.join("online")).unwrap_or_default();
     numbers(&online)
-        .map(|node| node_view(folder, node))
+        .map(|node| node_view(folder, node, zones))
         .collect()
 }
 
-fn node_view(nodes: &Path, node: u32) -> NodeView {
+fn node_view(nodes: &Path, node: u32, zones: Option<&str>) -> NodeView {
     let folder = nodes.join(format!("node{node}"));
     let distances = text(&folder.join("distance")).unwrap_or_default();
     let access = folder.join("access0/initiators");
@@ -143,18 +146,21 @@ fn node_view(nodes: &Path, node: u32) -> NodeView {
         .collect();
     initiators0.sort_unstable();
     let caches = folder.join("memory_side_cache");
-    let memory_caches = children(&caches)
+    let mut memory_caches: Vec<MemorySideCache> = children(&caches)
         .filter_map(|name| {
             let level = name.strip_prefix("index")?.parse().ok()?;
-            Some((level, value(&caches.join(&name).join("size"))?))
+            let size = value(&caches.join(&name).join("size"))?;
+            Some(MemorySideCache { level, size })
         })
         .collect();
+    memory_caches.sort_by_key(|cache| cache.level);
     NodeView {
         node,
         cpus: text(&folder.join("cpulist")).unwrap_or_default(),
         mem_total: text(&folder.join("meminfo"))
             .and_then(|info| mem_total(&info))
             .unwrap_or_default(),
+        mem_present: zones.map(|zones| present(zones, node)),
         distances: distances
             .split_whitespace()
             .filter_map(|distance| distance.parse().ok())
@@ -175,6 +181,24 @@ fn mem_total(info: &str) -> Option<u64> {
     let (_, rest) = info.split_once("MemTotal:")?;
     let kib: u64 = rest.split_whitespace().next()?.parse().ok()?;
     Some(kib * 1024)
+}
+
+/// Bytes present in the zones of a node, from `/proc/zoneinfo`: a line
+/// `Node N, zone NAME` before each zone, and `present PAGES` within it.
+fn present(zones: &str, node: u32) -> u64 {
+    let mut pages = 0;
+    let mut here = false;
+    for line in zones.lines() {
+        if let Some(rest) = line.strip_prefix("Node ") {
+            let number = rest.split(',').next().and_then(|n| n.trim().parse().ok());
+            here = number == Some(node);
+        } else if let Some(count) = line.trim().strip_prefix("present ")
+            && here
+        {
+            pages += count.trim().parse().unwrap_or(0);
+        }
+    }
+    pages * rustix::param::page_size() as u64
 }
 
 /// Vendor and model of the first CPU of `/proc/cpuinfo`.
@@ -339,6 +363,12 @@ mod tests {
             (format!("{cpu}/possible"), "0-3\n"),
             (format!("{cpu}/isolated"), "1\n"),
             (format!("{cpu}/nohz_full"), "(null)\n"),
+            (
+                "proc/zoneinfo".into(),
+                "Node 0, zone      DMA\n  pages free     7\n        spanned  500\n        present  100\n\
+                 Node 0, zone   Normal\n        present  200\n\
+                 Node 1, zone   Normal\n        present  900\n",
+            ),
             (format!("{node}/online"), "0\n"),
             (format!("{node}/node0/cpulist"), "0-1\n"),
             (format!("{node}/node0/distance"), "10\n"),
@@ -409,7 +439,12 @@ mod tests {
         );
         assert_eq!(node.access0["read_latency"], 100);
         assert_eq!(node.initiators0, [0]);
-        assert_eq!(node.memory_caches[&1], 4096);
+        let cache = MemorySideCache {
+            level: 1,
+            size: 4096,
+        };
+        assert_eq!(node.memory_caches, [cache]);
+        assert_eq!(node.mem_present, Some(300 * 4096));
     }
 
     #[test]

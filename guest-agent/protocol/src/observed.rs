@@ -89,14 +89,27 @@ pub struct NodeView {
     pub node: u32,
     /// `cpulist`.
     pub cpus: String,
-    /// `MemTotal` of `meminfo`, bytes.
+    /// `MemTotal` of `meminfo`, bytes: what the kernel's allocator has.
     pub mem_total: u64,
+    /// `present` of the node's zones in `/proc/zoneinfo`, bytes: what the node
+    /// has, the kernel's own share included.
+    pub mem_present: Option<u64>,
     /// `distance`, one per online node in ascending order.
     pub distances: Vec<u32>,
     /// HMAT access class 0: read/write bandwidth (MB/s) and latency (ns), by file name.
     pub access0: BTreeMap<String, u64>,
     /// Initiator nodes of access class 0, from `access0/initiators`.
     pub initiators0: Vec<u32>,
-    /// Memory-side caches: level to size in bytes.
-    pub memory_caches: BTreeMap<u32, u64>,
+    /// Memory-side caches, by level.
+    pub memory_caches: Vec<MemorySideCache>,
+}
+
+/// A cache in front of a node's memory.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MemorySideCache {
+    /// Level, from 1.
+    pub level: u32,
+    /// Bytes.
+    pub size: u64,
 }

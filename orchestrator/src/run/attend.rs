@@ -11,7 +11,7 @@ use crate::{
     outcome::Outcome,
     qemu::{process::Qemu, qmp::Qmp},
     store::record::Trust,
-    topology::{Topology, proof},
+    topology::{Topology, needs, proof},
 };
 
 /// What the guest must turn out to be.
@@ -108,6 +108,9 @@ impl Attendant {
             });
         }
         let topology = self.expected.topology.as_ref()?;
+        if let Some(reason) = needs::not_testable(topology, observed) {
+            return Some(Outcome::NotTestable { reason });
+        }
         let differences = proof::compare(topology, &self.expected.words, observed);
         (!differences.is_empty()).then(|| Outcome::WrongTopology {
             differences: differences.iter().map(ToString::to_string).collect(),

@@ -19,6 +19,7 @@ use super::{
     clocks::Limits,
     dialogue::{Dialogue, Request},
     engine::{self, Channels, Job, Left, Session},
+    fitting,
     lab::{Bench, host_cpus},
     needs,
     pinning::{self, Pinning},
@@ -78,9 +79,15 @@ pub(super) async fn execute_as(
 ) -> RunResult {
     let mut environment = environment(unit, bench);
     let mut trust = trust(unit, bench);
-    let lacks = match kernel_config(unit) {
+    let config = kernel_config(unit);
+    let fitting = match fitting::fit(unit, bench, config.as_ref()) {
+        Ok(fitting) => fitting,
+        Err(outcome) => return RunResult::without_guest(unit, bench, outcome),
+    };
+    let unit = &fitting.unit;
+    let lacks = match &config {
         Some(config) => {
-            let lacking = needs::lacking_for_disk(&config, &unit.image);
+            let lacking = needs::lacking_for_disk(config, &unit.image);
             if !lacking.is_empty() {
                 let reason = format!(
                     "this kernel cannot boot a disk: it lacks {}",
@@ -89,7 +96,7 @@ pub(super) async fn execute_as(
                 let outcome = Outcome::NotTestable { reason };
                 return RunResult::without_guest(unit, bench, outcome);
             }
-            needs::lacking(&config, &unit.image)
+            needs::lacking(config, &unit.image)
         }
         None => Vec::new(),
     };
@@ -97,7 +104,8 @@ pub(super) async fn execute_as(
         Ok(pinning) => pinning,
         Err(outcome) => return RunResult::without_guest(unit, bench, outcome),
     };
-    let mut notes = pinning.plan.notes.clone();
+    let mut notes = fitting.notes.clone();
+    notes.extend(pinning.plan.notes.iter().cloned());
     if trust.timing && pinning.plan.mode == PinMode::None {
         trust.timing = false;
         trust.reasons.push("vCPUs are not pinned".into());

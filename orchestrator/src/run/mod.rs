@@ -14,6 +14,7 @@ mod dialogue;
 mod engine;
 mod event;
 mod execute;
+mod fitting;
 mod judge;
 mod kept;
 mod lab;

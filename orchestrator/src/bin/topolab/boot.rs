@@ -16,7 +16,7 @@ use topolab::{
     image::{self, ImageFile, ImageSpec, ModuleChoice, ModuleTree},
     kernel::{self, Kernel, KernelRequest},
     outcome::Outcome,
-    qemu::process::find_program,
+    qemu::{args::fit, process::find_program},
     run::{self, KernelImage, Limits, RunEvent, RunResult, RunUnit, Session, clean, command_line},
     topology::{Topology, cmdline, proof},
 };
@@ -180,6 +180,16 @@ fn boot(args: &BootArgs, terminal: Terminal) -> Result<ExitCode, Failure> {
         if let Some(reason) = &bench.fallback {
             terminal.detail(format_args!("emulating: {reason}"));
         }
+        // What cannot be made here at all is told by the run.
+        let topology = match fit(&topology, &bench.args) {
+            Ok(fitted) => {
+                for part in &fitted.left_out {
+                    terminal.say(format_args!("left out of the machine: {part}"));
+                }
+                fitted.topology
+            }
+            Err(_) => topology,
+        };
         let timeout = Duration::from_secs(args.timeout);
         let unit = RunUnit {
             name: "boot".into(),

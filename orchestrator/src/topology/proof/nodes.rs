@@ -78,7 +78,7 @@ impl Proof<'_> {
         let seen: Vec<String> = view
             .memory_caches
             .iter()
-            .map(|(level, bytes)| format!("level {level} {}", Size(*bytes)))
+            .map(|cache| format!("level {} {}", cache.level, Size(cache.size)))
             .collect();
         if !asked.is_empty() || !seen.is_empty() {
             let field = format!("node {index} memory-side caches");
@@ -87,8 +87,13 @@ impl Proof<'_> {
     }
 
     fn memory(&mut self, index: u32, asked: u64, view: &NodeView) {
-        let seen = view.mem_total;
-        let least = asked.saturating_sub(asked / 32 + TOLERANCE_TOTAL);
+        let (seen, least) = match view.mem_present {
+            Some(present) => (present, asked.saturating_sub(TOLERANCE_PRESENT)),
+            None => (
+                view.mem_total,
+                asked.saturating_sub(asked / 32 + TOLERANCE_TOTAL),
+            ),
+        };
         let same = if asked == 0 {
             seen == 0
         } else {
@@ -96,6 +101,10 @@ impl Proof<'_> {
         };
         let shown = match seen {
             0 => "none".to_string(),
+            _ if seen == asked => Size(asked).to_string(),
+            _ if same && view.mem_present.is_some() => {
+                format!("{} less {}K", Size(asked), (asked - seen).div_ceil(1024))
+            }
             _ => format!("{}M", seen / MIB),
         };
         let asked = match asked {

@@ -1,4 +1,4 @@
-use topolab_protocol::observed::{CpuView, NodeView, Observed};
+use topolab_protocol::observed::{CpuView, MemorySideCache, NodeView, Observed};
 
 use super::{Difference, compare, rows};
 use crate::topology::{Level, Topology, cmdline, size::MIB};
@@ -116,6 +116,18 @@ fn each_wrong_thing_is_named() {
         ["node 0 memory: asked 1G, seen 512M"]
     );
     assert_eq!(
+        after(|o| o.nodes[0].mem_present = Some(1024 * MIB - 5 * MIB)),
+        ["node 0 memory: asked 1G, seen 1019M"]
+    );
+    assert_eq!(
+        after(|o| o.nodes[0].mem_present = Some(1024 * MIB - 392 * 1024)),
+        Vec::<String>::new()
+    );
+    assert_eq!(
+        after(|o| o.nodes[0].mem_present = Some(1025 * MIB)),
+        ["node 0 memory: asked 1G, seen 1025M"]
+    );
+    assert_eq!(
         after(|o| o.nodes[0].distances = vec![10, 20]),
         ["node 0 distances: asked 10 21, seen 10 20"]
     );
@@ -145,6 +157,60 @@ fn each_wrong_thing_is_named() {
             .complaints
             .push("SLIT table looks invalid. Not used.".into())),
         ["kernel complaints: asked none, seen SLIT table looks invalid. Not used."]
+    );
+}
+
+/// Memory behind the nodes: attributes of the best initiator, and caches.
+#[test]
+fn each_wrong_memory_attribute_is_named() {
+    let text = "
+name: t
+cpus: {cores: 2}
+nodes: [{cpus: 0-1, memory: 512M}, {memory: 512M, initiator: 0}]
+distances: {0-1: 30}
+hmat:
+  latency: [[80, 250]]
+  bandwidth: [[20G, 5G]]
+  caches: [{node: 1, size: 64M}]
+";
+    let topology = Topology::from_text("t.yaml", text).unwrap_or_else(|p| panic!("{p}"));
+    let mut observed = perfect(&topology);
+    observed.isolated = None;
+    observed.nohz_full = None;
+    for (node, latency, bandwidth) in [(0, 80, 20480), (1, 250, 5120)] {
+        let view: &mut NodeView = &mut observed.nodes[node];
+        view.initiators0 = vec![0];
+        for (name, value) in [("latency", latency), ("bandwidth", bandwidth)] {
+            view.access0.insert(format!("read_{name}"), value);
+            view.access0.insert(format!("write_{name}"), value);
+        }
+    }
+    let cache = MemorySideCache {
+        level: 1,
+        size: 64 * MIB,
+    };
+    observed.nodes[1].memory_caches = vec![cache];
+    let words: [&str; 0] = [];
+    let told = |observed: &Observed| -> Vec<String> {
+        let differences = compare(&topology, &words, observed);
+        differences.iter().map(Difference::to_string).collect()
+    };
+    assert_eq!(told(&observed), Vec::<String>::new());
+    let mut wrong = observed.clone();
+    wrong.nodes[1].access0.insert("read_latency".into(), 80);
+    wrong.nodes[1].initiators0.clear();
+    assert_eq!(
+        told(&wrong),
+        [
+            "node 1 initiators: asked 0, seen none",
+            "node 1 read latency: asked 250 ns, seen 80 ns"
+        ]
+    );
+    let mut wrong = observed.clone();
+    wrong.nodes[1].memory_caches.clear();
+    assert_eq!(
+        told(&wrong),
+        ["node 1 memory-side caches: asked level 1 64M, seen none"]
     );
 }
 
