@@ -533,4 +533,90 @@ mod tests {
             "host CPUs 0,3 are not allowed to this process"
         );
     }
+
+    /// A host of equal cores, some of whose CPUs are offline.
+    fn host_of(nodes: u32, cores: u32, threads: u32, offline: &CpuList) -> Inventory {
+        let per_node = cores * threads;
+        let online = CpuList::all(nodes * per_node).without(offline);
+        let node_cpus = |node: u32| -> CpuList {
+            (node * per_node..(node + 1) * per_node)
+                .collect::<CpuList>()
+                .and(&online)
+        };
+        let cpus = online.iter().map(|cpu| {
+            let first = cpu / threads * threads;
+            HostCpu {
+                cpu,
+                package: cpu / per_node,
+                siblings: (first..first + threads).collect::<CpuList>().and(&online),
+                llc: node_cpus(cpu / per_node),
+                node: cpu / per_node,
+                kind: CoreKind::Performance,
+            }
+        });
+        Inventory {
+            allowed: online.clone(),
+            cpus: cpus.collect(),
+            nodes: (0..nodes)
+                .map(|node| crate::host::HostNode {
+                    node,
+                    cpus: node_cpus(node),
+                    memory: 1 << 30,
+                    free: 1 << 30,
+                    hugepages: std::collections::BTreeMap::new(),
+                })
+                .collect(),
+            online,
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn every_plan_uses_free_cpus_once_and_a_paired_one_keeps_the_shape(
+            (nodes, cores, threads) in (1u32..4, 1u32..5, 1u32..3),
+            (guest_nodes, guest_cores, guest_threads) in (1u32..3, 1u32..4, 1u32..3),
+            offline in proptest::collection::btree_set(0u32..32, 0..4),
+            forbidden in proptest::collection::btree_set(0u32..32, 0..4),
+            leased in proptest::collection::btree_set(0u32..32, 0..4),
+        ) {
+            let offline: CpuList = offline.into_iter().filter(|&cpu| cpu != 0).collect();
+            let mut host = host_of(nodes, cores, threads, &offline);
+            host.allowed = host.allowed.without(&forbidden.into_iter().collect());
+            let leased: CpuList = leased.into_iter().collect();
+            let per = guest_cores * guest_threads;
+            let lists: Vec<String> = (0..guest_nodes)
+                .map(|node| format!("{{cpus: {}-{}, memory: 256M}}", node * per, (node + 1) * per - 1))
+                .collect();
+            let guest = guest(&format!(
+                "cpus: {{sockets: {guest_nodes}, cores: {guest_cores}, threads: {guest_threads}}}\nnodes: [{}]\n",
+                lists.join(", ")
+            ));
+            let plan = plan(&guest, &PinPolicy::Auto, &host, &leased).unwrap();
+            let free = host.allowed.without(&leased);
+            proptest::prop_assert!(plan.used().is_subset(&free));
+            if let Some(others) = &plan.others {
+                proptest::prop_assert!(others.is_subset(&free) && others.and(&plan.used()).is_empty());
+            }
+            if plan.mode == PinMode::None {
+                proptest::prop_assert!(!plan.notes.is_empty());
+                return Ok(());
+            }
+            proptest::prop_assert_eq!(plan.used().len(), guest.vcpus());
+            // Nobody else's core is disturbed.
+            proptest::prop_assert!(host.whole_cores(&plan.used()).and(&leased).is_empty());
+            if plan.mode == PinMode::Paired {
+                for core in guest.cpus.groups(Level::Core) {
+                    let on: CpuList = core.iter().filter_map(|v| plan.vcpus[v as usize].first()).collect();
+                    let host_core = &host.cpu(on.first().unwrap()).unwrap().siblings;
+                    proptest::prop_assert!(on.is_subset(host_core), "{core} on {on}");
+                }
+                for node in &guest.nodes {
+                    let on: Vec<u32> = node.cpus.iter()
+                        .filter_map(|v| host.cpu(plan.vcpus[v as usize].first()?).map(|cpu| cpu.node))
+                        .collect();
+                    proptest::prop_assert!(on.windows(2).all(|pair| pair[0] == pair[1]));
+                }
+            }
+        }
+    }
 }
