@@ -220,6 +220,7 @@ impl Agent {
             HostMessage::Observe => self.link.say(&AgentMessage::Observed {
                 observed: Box::new(observe(Path::new("/"))),
             }),
+            HostMessage::KernelLog => self.link.say(&kmsg::kernel_log(Path::new("/"))),
             HostMessage::Undo => match &self.running {
                 Some(running) => {
                     let reason = format!("run {running} has not ended");

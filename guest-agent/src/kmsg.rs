@@ -6,6 +6,8 @@ use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use topolab_protocol::message::AgentMessage;
+
 /// How loud a line is, as syslog counts (RFC 5424 section 6.2.1).
 #[derive(Debug, Clone, Copy)]
 pub enum Level {
@@ -109,6 +111,30 @@ impl Reader {
             }
         }
     }
+}
+
+/// Bytes of the kernel log that are told; a frame holds a megabyte.
+const TOLD: usize = 256 * 1024;
+
+/// What the kernel itself wrote to its log, for the host.
+pub fn kernel_log(root: &Path) -> AgentMessage {
+    let records = Reader::open(root).map_or_else(|_| Vec::new(), |mut reader| reader.records());
+    // Without a log nothing can be told from anything, as if all were lost.
+    let mut first = records.first().map_or(u64::MAX, |record| record.seq);
+    let mut room = TOLD;
+    let mut lines = Vec::new();
+    for record in records.into_iter().rev() {
+        let Some(left) = room.checked_sub(record.text.len() + 1) else {
+            first = record.seq + 1;
+            break;
+        };
+        room = left;
+        if record.by_kernel() {
+            lines.push(record.text);
+        }
+    }
+    lines.reverse();
+    AgentMessage::KernelLog { first, lines }
 }
 
 #[cfg(test)]

@@ -240,6 +240,18 @@ impl Guest {
         });
     }
 
+    /// Is alive for so long.
+    fn beat(&mut self, time: Duration) {
+        let until = std::time::Instant::now() + time;
+        while std::time::Instant::now() < until {
+            self.say(&AgentMessage::Heartbeat {
+                seq: 0,
+                uptime_ms: 0,
+            });
+            sleep(Duration::from_millis(20));
+        }
+    }
+
     fn play(&mut self, way: &str) {
         self.print("Linux version 6.12.0-fake");
         match way {
@@ -261,7 +273,14 @@ impl Guest {
             name: "measure".into(),
         });
         self.workload(way, &run);
-        self.wait(|m| matches!(m, HostMessage::PowerOff));
+        let said = |m: &HostMessage| matches!(m, HostMessage::PowerOff | HostMessage::KernelLog);
+        while self.wait(said) == HostMessage::KernelLog {
+            let lines = match way {
+                "forged-splat" => vec!["Linux version 6.12.0-fake".into()],
+                _ => vec!["BUG: kernel NULL pointer dereference, address: 0000000000000010".into()],
+            };
+            self.say(&AgentMessage::KernelLog { first: 0, lines });
+        }
         if way == "ignores-power-off" || way == "ignores-quit" {
             self.forever();
         }
@@ -299,6 +318,11 @@ impl Guest {
                 self.panic("Fatal exception in interrupt");
             }
             "oops" => self.oops(),
+            "forged-panic" => {
+                self.print("Kernel panic - not syncing: printed by a workload");
+                self.beat(Duration::from_millis(3500));
+            }
+            "forged-splat" => self.print("BUG: printed by a workload"),
             "forged" => self.raw(b"Kernel panic - not syncing: printed by a workload\r\n"),
             "crashes" => std::process::abort(),
             "killed" => {
@@ -325,11 +349,7 @@ impl Guest {
                 self.print("this goes on and on");
             },
             "endless-work" => loop {
-                self.say(&AgentMessage::Heartbeat {
-                    seq: 0,
-                    uptime_ms: 0,
-                });
-                sleep(Duration::from_millis(20));
+                self.beat(Duration::from_secs(1));
             },
             "endless-samples" => loop {
                 self.sample(1.0);

@@ -97,6 +97,27 @@ async fn a_guest_that_switches_itself_off_has_no_result() {
 }
 
 #[tokio::test]
+async fn text_of_programs_neither_fakes_nor_hides_a_complaint() {
+    let fake = "echo '[    9.0] BUG: made up' > /dev/console; \
+        echo '<0>Kernel panic - not syncing: made up' > /dev/kmsg; sleep 5";
+    let unit = unit(
+        "one-core",
+        &["/bin/sh", "-c", fake],
+        &["/bin/sh", "/bin/sleep"],
+    )
+    .await;
+    let (result, _) = run(&unit).await;
+    assert_eq!(result.outcome, Outcome::Completed, "{:#?}", result.notes);
+    let told = |what: &str| result.notes.iter().any(|note| note.contains(what));
+    assert!(told("the kernel goes on"), "{:#?}", result.notes);
+    assert!(
+        told("the kernel did not write: BUG: made up"),
+        "{:#?}",
+        result.notes
+    );
+}
+
+#[tokio::test]
 async fn a_saved_guest_is_restored_proved_again_and_runs() {
     let unit = unit("dual-node-4", &["/bin/date", "+%s"], &["/bin/date"]).await;
     let bench = bench(&unit).await;

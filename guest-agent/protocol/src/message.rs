@@ -92,6 +92,10 @@ pub enum HostMessage {
     },
     /// Looks at the machine again; answered by [`AgentMessage::Observed`].
     Observe,
+    /// Asks for what the kernel itself wrote to its log, to tell it from text
+    /// that programs wrote to the console; answered by
+    /// [`AgentMessage::KernelLog`].
+    KernelLog,
     /// Restores what [`HostMessage::Apply`] changed.
     Undo,
     /// Ends what runs, syncs and powers off.
@@ -184,6 +188,14 @@ pub enum AgentMessage {
     Observed {
         /// What the guest sees.
         observed: Box<Observed>,
+    },
+    /// Answer to [`HostMessage::KernelLog`].
+    KernelLog {
+        /// Number of the oldest record that is still there; 0: none was
+        /// overwritten.
+        first: u64,
+        /// The kernel's records, oldest first, at most the last 256 KiB.
+        lines: Vec<String>,
     },
     /// Everything that [`HostMessage::Apply`] changed is as it was.
     Undone {

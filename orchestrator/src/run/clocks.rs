@@ -91,6 +91,11 @@ impl Clocks {
         self.heard = now;
     }
 
+    /// When the agent was last heard.
+    pub fn last_heard(&self) -> Instant {
+        self.heard
+    }
+
     /// A phase begins, the one before it ends.
     pub fn enter(&mut self, phase: &str, now: Instant) {
         let ended = std::mem::replace(&mut self.phase, phase.into());

@@ -60,6 +60,13 @@ pub enum Step {
         /// Content.
         text: String,
     },
+    /// What the kernel itself wrote; see [`AgentMessage::KernelLog`].
+    KernelLog {
+        /// Number of the oldest record that is still there.
+        first: u64,
+        /// Its records.
+        lines: Vec<String>,
+    },
     /// The run has its outcome; power the guest off.
     End(Outcome),
 }
@@ -146,6 +153,9 @@ impl Dialogue {
             (_, AgentMessage::Hello { .. }) => Vec::new(),
             (_, AgentMessage::Note { text }) => self.note(&text),
             (_, AgentMessage::Evidence { name, text }) => self.keep(&name, text),
+            (_, AgentMessage::KernelLog { first, lines }) => {
+                vec![Step::KernelLog { first, lines }]
+            }
             (Stage::Applying, AgentMessage::Applied { records }) => {
                 self.settings = records;
                 self.start()

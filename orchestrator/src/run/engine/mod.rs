@@ -27,6 +27,7 @@ use super::{
     event::RunEvent,
     judge::Why,
     kept::KeptLog,
+    splat::SplatKind,
 };
 use crate::{
     guest::AgentLink,
@@ -45,6 +46,10 @@ const STDERR: usize = 16 * 1024;
 const INBOX: usize = 256;
 /// A panicked guest may print for so long before it is ended.
 const LAST_WORDS: Duration = Duration::from_secs(3);
+/// After text of a panic was printed, so long a silence of the agent proves it.
+const SILENCE: Duration = Duration::from_secs(3);
+/// The kernel's log is waited for so long.
+const KERNEL_LOG: Duration = Duration::from_secs(5);
 /// A guest asked to power off may take so long.
 const POWER_OFF: Duration = Duration::from_secs(10);
 /// Reading a saved guest may take so long.
@@ -80,6 +85,11 @@ struct Engine<'a> {
     end: Option<End>,
     exit: Option<QemuExit>,
     panicked: bool,
+    /// When text of a panic appeared on the console that is not decided yet.
+    panic_printed: Option<Instant>,
+    panic_forged: bool,
+    /// What the kernel itself wrote, when it was asked.
+    kernel_log: Option<(u64, Vec<String>)>,
     /// The agent closed its port; the run ends then unless something better
     /// explains it before.
     deaf: Option<Instant>,
@@ -178,6 +188,9 @@ pub async fn drive(job: Job<'_>, session: Session<'_>) -> Left {
         end: None,
         exit: None,
         panicked: false,
+        panic_printed: None,
+        panic_forged: false,
+        kernel_log: None,
         deaf: None,
         carrier,
         carrying: None,
@@ -274,7 +287,11 @@ impl Engine<'_> {
         while self.why.is_none() {
             let (deadline, clock) = self.clocks.next();
             let deaf = self.deaf.filter(|deaf| *deaf < deadline);
-            match self.turn(deaf.unwrap_or(deadline)).await {
+            let sooner = deaf.unwrap_or(deadline);
+            let panic = self.panic_printed.map(|printed| printed + SILENCE);
+            let panic = panic.filter(|panic| *panic < sooner);
+            match self.turn(panic.unwrap_or(sooner)).await {
+                Turn::Deadline if panic.is_some() => self.believe_panic(),
                 Turn::Deadline if deaf.is_some() => {
                     let why = self.lost.take().unwrap_or(Why::Deaf);
                     self.stop_because(why);
@@ -282,15 +299,38 @@ impl Engine<'_> {
                 Turn::Deadline => self.out_of_time(clock),
                 turn => self.take(turn),
             }
-            if self.panicked || self.is_panic_printed() {
+            if self.panicked {
                 self.stop_because(Why::Panicked);
             }
+            self.watch_for_panic();
         }
     }
 
-    fn is_panic_printed(&self) -> bool {
-        let mut splats = self.console.splats().iter();
-        splats.any(|splat| splat.kind == super::splat::SplatKind::Panic)
+    /// A panic that was printed is believed when the agent falls silent (or
+    /// QEMU tells of it, or the guest resets). Text of a panic from a guest
+    /// whose agent goes on talking was written by somebody else.
+    fn watch_for_panic(&mut self) {
+        let printed = |engine: &Self| {
+            let mut splats = engine.console.splats().iter();
+            splats.any(|splat| splat.kind == SplatKind::Panic)
+        };
+        if self.panic_printed.is_none() && !self.panic_forged && printed(self) {
+            self.panic_printed = Some(Instant::now());
+        }
+    }
+
+    /// The time after a printed panic is over.
+    fn believe_panic(&mut self) {
+        let Some(printed) = self.panic_printed.take() else {
+            return;
+        };
+        // What was on its way when the panic was printed does not count.
+        if self.observed.is_some() && self.clocks.last_heard() > printed + SILENCE / 3 {
+            self.panic_forged = true;
+            self.note("text of a panic was printed, but the kernel goes on".into());
+        } else {
+            self.stop_because(Why::Panicked);
+        }
     }
 
     fn out_of_time(&mut self, clock: Clock) {

@@ -169,6 +169,7 @@ impl Engine<'_> {
                         self.disk_failed(&error);
                     }
                 }
+                Step::KernelLog { first, lines } => self.kernel_log = Some((first, lines)),
                 Step::End(outcome) => {
                     self.stop_measuring();
                     self.stop_because(Why::Said(outcome));

@@ -12,13 +12,16 @@ use std::{
 use tokio::net::UnixListener;
 use topolab_protocol::message::HostMessage;
 
-use super::{DRAIN, Engine, LAST_WORDS, POWER_OFF, QUIT, SAVE, Static, inbox::Turn, job::Left};
+use super::{
+    DRAIN, Engine, KERNEL_LOG, LAST_WORDS, POWER_OFF, QUIT, SAVE, Static, inbox::Turn, job::Left,
+};
 use crate::{
     outcome::Outcome,
     qemu::qmp::{Qmp, QmpError},
     run::{
         console::clean,
         judge::{Facts, Why, judge},
+        splat::{Splat, SplatKind},
     },
 };
 
@@ -28,6 +31,7 @@ impl Engine<'_> {
         self.stop_measuring();
         match &self.why {
             Some(Why::Said(_)) if self.observed.is_some() => {
+                self.ask_for_kernel_log().await;
                 self.enter("power-off".into());
                 self.say(&HostMessage::PowerOff);
                 self.until_exit(POWER_OFF).await;
@@ -63,6 +67,46 @@ impl Engine<'_> {
                 turn => self.take(turn),
             }
         }
+    }
+
+    /// Complaints on the console may be text of programs; the kernel's own log
+    /// tells.
+    async fn ask_for_kernel_log(&mut self) {
+        if self.console.splats().is_empty() {
+            return;
+        }
+        self.say(&HostMessage::KernelLog);
+        let deadline = Instant::now() + KERNEL_LOG;
+        while self.kernel_log.is_none() && self.exit.is_none() {
+            match self.turn(deadline).await {
+                Turn::Deadline => break,
+                turn => self.take(turn),
+            }
+        }
+    }
+
+    /// Complaints that the kernel made, without those that only look so.
+    fn proved_splats(&mut self) -> Vec<Splat> {
+        let mut proved = self.console.splats().to_vec();
+        if self.panic_forged && !self.panicked {
+            proved.retain(|splat| splat.kind != SplatKind::Panic);
+        }
+        // A log that lost records proves nothing against anybody.
+        if let Some((0, lines)) = &self.kernel_log {
+            let (kernels, others) = proved.into_iter().partition(|splat: &Splat| {
+                let said = splat.lines.first();
+                said.is_none_or(|said| lines.iter().any(|line| line.contains(said.as_str())))
+            });
+            proved = kernels;
+            let others: Vec<Splat> = others;
+            for splat in others {
+                self.note(format!(
+                    "text on the console that the kernel did not write: {}",
+                    splat.title
+                ));
+            }
+        }
+        proved
     }
 
     /// Stops the guest and writes it to its file.
@@ -101,11 +145,12 @@ impl Engine<'_> {
             self.note("the output log was cut".into());
         }
         let stderr = clean_lines(&self.words);
+        let splats = self.proved_splats();
         let facts = Facts {
             why: self.why.take().expect("the loop ends with a reason"),
             greeted: self.observed.is_some(),
             emulated: fixed.emulated,
-            splats: self.console.splats(),
+            splats: &splats,
             allowed: fixed.allowed,
             panicked: self.panicked,
             end: self.end,

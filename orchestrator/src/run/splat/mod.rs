@@ -1,9 +1,14 @@
 //! What a kernel prints when something is wrong with it, found in console
 //! lines and given a title that is the same for the same bug.
 
+mod lines;
+mod title;
+
 use std::sync::LazyLock;
 
 use regex::Regex;
+
+pub use title::title;
 
 /// One complaint of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,123 +95,95 @@ static PATTERNS: LazyLock<Vec<Pattern>> = LazyLock::new(|| {
         .collect()
 });
 
-/// `[    1.234567]`, with the caller that CONFIG_PRINTK_CALLER adds
-/// (`[T12]`, `[C3]`) and the level of `console_msg_format=syslog`.
-static PREFIX: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"^(?:<\d+>)?\[ *(\d+\.\d+)\](?:\[ *([TC]\d+)\])? ").expect("a sound expression")
-});
-
-static FUNCTION: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r"([A-Za-z_][\w.]*)\+0x[0-9a-f]+/0x[0-9a-f]+").expect("sound"));
-
 /// Finds complaints line by line.
+///
+/// Where the kernel names the caller of each line (CONFIG_PRINTK_CALLER), what
+/// several CPUs print at once is taken apart by it.
 #[derive(Debug, Default)]
 pub struct Scanner {
     found: Vec<Splat>,
-    open: bool,
+    /// Callers with a complaint that may go on, and which one it is.
+    open: Vec<(Option<String>, usize)>,
 }
 
 impl Scanner {
-    /// Looks at a line. Lines without the kernel's time stamp were printed by
-    /// somebody else and are passed over.
+    /// Looks at a line. What carries no time stamp of the kernel, or was written
+    /// by user space through `/dev/kmsg`, was said by somebody else and is
+    /// passed over.
     pub fn line(&mut self, line: &str) {
-        let Some(prefix) = PREFIX.find(line) else {
-            return;
-        };
-        let text = line[prefix.end()..].trim_end();
+        for part in lines::split(line) {
+            self.part(&part);
+        }
+    }
+
+    fn part(&mut self, line: &lines::KernelLine<'_>) {
+        let text = line.text.trim_end();
         let starts = PATTERNS.iter().find(|pattern| pattern.regex.is_match(text));
-        match starts {
-            // The oops that follows `BUG: unable to handle …` is the same event.
-            Some(pattern) if self.continues(pattern.kind) => {
-                if pattern.kind == SplatKind::Int3
-                    && let Some(last) = self.found.last_mut()
-                {
-                    last.kind = SplatKind::Int3;
-                }
-                self.add(text);
+        let Some(pattern) = starts else {
+            return self.add(line.caller, text);
+        };
+        // The oops that follows `BUG: unable to handle …` is the same event.
+        if let Some(at) = self.continues(line.caller, pattern.kind) {
+            if pattern.kind == SplatKind::Int3 {
+                self.found[at].kind = SplatKind::Int3;
             }
-            Some(pattern) => {
-                self.open = self.found.len() < FOUND;
-                if self.open {
-                    self.found.push(Splat {
-                        kind: pattern.kind,
-                        title: title(text),
-                        lines: vec![text.into()],
-                    });
-                }
-            }
-            None => self.add(text),
+            return self.add(line.caller, text);
         }
+        let caller = line.caller.map(String::from);
+        self.open.retain(|(other, _)| *other != caller);
+        if self.found.len() == FOUND {
+            return;
+        }
+        self.open.push((caller, self.found.len()));
+        self.found.push(Splat {
+            kind: pattern.kind,
+            title: title(text),
+            lines: vec![text.into()],
+        });
     }
 
-    fn continues(&self, kind: SplatKind) -> bool {
+    fn of(&self, caller: Option<&str>) -> Option<usize> {
+        let mut open = self.open.iter();
+        let found = open.find(|(other, _)| other.as_deref() == caller);
+        found.map(|(_, at)| *at)
+    }
+
+    fn continues(&self, caller: Option<&str>, kind: SplatKind) -> Option<usize> {
         let oops = |kind| matches!(kind, SplatKind::Oops | SplatKind::Int3);
-        self.open && oops(kind) && self.found.last().is_some_and(|last| oops(last.kind))
+        let at = self.of(caller)?;
+        (oops(kind) && oops(self.found[at].kind)).then_some(at)
     }
 
-    fn add(&mut self, text: &str) {
-        let Some(last) = self.found.last_mut().filter(|_| self.open) else {
+    fn add(&mut self, caller: Option<&str>, text: &str) {
+        let Some(at) = self.of(caller) else {
             return;
         };
-        if let Some(at) = text.strip_prefix("RIP: ")
-            && !last.title.contains(" in ")
-            && !last.title.contains(" at ")
-            && let Some(function) = FUNCTION.captures(at)
+        let splat = &mut self.found[at];
+        if let Some(place) = text.strip_prefix("RIP: ")
+            && !splat.title.contains(" in ")
+            && !splat.title.contains(" at ")
+            && let Some(function) = title::function(place)
         {
-            last.title += " in ";
-            last.title += &function[1];
+            splat.title += " in ";
+            splat.title += function;
         }
-        if last.lines.len() < LINES {
-            last.lines.push(text.into());
+        if splat.lines.len() < LINES {
+            splat.lines.push(text.into());
         }
         if text.starts_with("---[ end ") {
-            self.open = false;
+            self.open.retain(|(_, open)| *open != at);
         }
     }
 
     /// No more lines follow.
     pub fn finish(&mut self) {
-        self.open = false;
+        self.open.clear();
     }
 
     /// What was found, in order.
     pub fn found(&self) -> &[Splat] {
         &self.found
     }
-}
-
-static NUMBERS: LazyLock<[(Regex, &'static str); 7]> = LazyLock::new(|| {
-    let regex = |text: &str| Regex::new(text).expect("a sound expression");
-    [
-        (regex(r"\+0x[0-9a-f]+/0x[0-9a-f]+"), ""),
-        (regex(r"\b0x[0-9a-f]+\b|\b[0-9a-f]{8,}\b"), "ADDR"),
-        (regex(r"\bCPU[:#]? ?\d+\b"), "CPU N"),
-        (regex(r"\bPID: \d+\b"), "PID N"),
-        (regex(r"\[[^\]]*:\d+\]"), "[TASK]"),
-        (regex(r"\btask \S+:\d+"), "task TASK"),
-        (regex(r"\b\d+(\.\d+)?s?\b"), "N"),
-    ]
-});
-
-/// A title without what differs between two occurrences of one bug.
-pub fn title(text: &str) -> String {
-    if let Some(rest) = text.strip_prefix("WARNING: ")
-        && let Some(function) = FUNCTION.captures(rest)
-    {
-        return format!("WARNING in {}", &function[1]);
-    }
-    let mut title = text.to_string();
-    // Line numbers of the source stay: they name the assertion.
-    if !text.starts_with("kernel BUG at ") {
-        for (regex, with) in NUMBERS.iter() {
-            title = regex.replace_all(&title, *with).into_owned();
-        }
-    }
-    let mut words = title.split_whitespace().collect::<Vec<_>>().join(" ");
-    if words.len() > 200 {
-        words = words.chars().take(200).collect();
-    }
-    words.trim_end_matches(['!', ':', ' ']).to_string()
 }
 
 #[cfg(test)]
@@ -292,6 +269,31 @@ mod tests {
              [  3.0] WARNING: CPU: 2 PID: 88 at kernel/sched/core.c:1234 set_task_cpu+0x1f/0x30\n",
         );
         assert_eq!(found[0].title, "WARNING in set_task_cpu");
+    }
+
+    #[test]
+    fn two_cpus_at_once_are_taken_apart_by_their_callers() {
+        let found = scan(
+            "[  3.0][  T88] WARNING: CPU: 2 PID: 88 at a.c:1 first+0x1/0x2\n\
+             [  3.0][   C1] watchdog: BUG: soft lockup - CPU#1 stuck for 22s! [x:7]\n\
+             [  3.0][  T88] RIP: 0010:first+0x1/0x2\n\
+             [  3.0][   C1] RIP: 0010:spin+0x1/0x2\n\
+             [  3.0][  T88] ---[ end trace 0000000000000000 ]---\n\
+             [  3.0][   C1] Call Trace:\n",
+        );
+        assert_eq!(found.len(), 2);
+        assert_eq!(found[0].lines.len(), 3);
+        assert_eq!(
+            found[1].title,
+            "watchdog: BUG: soft lockup - CPU N stuck for N! [TASK] in spin"
+        );
+        assert_eq!(found[1].lines[2], "Call Trace:");
+    }
+
+    #[test]
+    fn a_line_that_begins_within_another_is_found() {
+        let found = scan("login: [    9.5] BUG: unable to handle page fault for address: ff\n");
+        assert_eq!(found.len(), 1);
     }
 
     #[test]
