@@ -205,6 +205,7 @@ impl Agent {
                     run,
                     workload,
                     monitors,
+                    sets,
                     control: Arc::clone(&self.control),
                     sent: AtomicU64::new(0),
                 });

@@ -13,7 +13,9 @@ mod monitor;
 mod observe;
 mod own_cpus;
 mod port;
+mod realtime;
 mod settings;
+mod trace;
 mod welcome;
 mod workload;
 

@@ -1,10 +1,9 @@
 //! `/proc/vmstat`.
 
 use std::collections::HashMap;
-use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::MonitorError;
+use super::{Monitor, MonitorError, Seen, count};
 
 /// All counters at one moment.
 #[derive(Debug)]
@@ -18,10 +17,7 @@ impl Vmstat {
     /// # Errors
     /// When `proc/vmstat` below `root` cannot be read.
     pub fn read(root: &Path) -> Result<Self, MonitorError> {
-        let path = root.join("proc/vmstat");
-        let text =
-            fs::read_to_string(&path).map_err(|source| MonitorError::Read { path, source })?;
-        Ok(Self::parse(&text))
+        Ok(Self::parse(&super::read(root, "proc/vmstat")?))
     }
 
     /// One counter.
@@ -38,6 +34,50 @@ impl Vmstat {
             })
             .collect();
         Self { counters }
+    }
+}
+
+/// The monitor: deltas of chosen counters.
+pub struct Chosen {
+    root: PathBuf,
+    before: Vec<(String, u64)>,
+}
+
+/// Reads the chosen counters for the first time.
+pub fn start(root: &Path, names: &[String]) -> Result<Chosen, MonitorError> {
+    let now = Vmstat::read(root)?;
+    let before = names
+        .iter()
+        .map(|name| {
+            let value = now.get(name).ok_or_else(|| MonitorError::NoRow {
+                file: "/proc/vmstat",
+                name: name.clone(),
+            })?;
+            Ok((name.clone(), value))
+        })
+        .collect::<Result<_, MonitorError>>()?;
+    Ok(Chosen {
+        root: root.to_path_buf(),
+        before,
+    })
+}
+
+impl Monitor for Chosen {
+    fn finish(self: Box<Self>) -> Result<Seen, MonitorError> {
+        let after = Vmstat::read(&self.root)?;
+        let samples = self
+            .before
+            .into_iter()
+            .filter_map(|(name, before)| {
+                let after = after.get(&name)?;
+                // Counters such as nr_free_pages also fall.
+                Some(count(name, after as f64 - before as f64))
+            })
+            .collect();
+        Ok(Seen {
+            samples,
+            ..Seen::default()
+        })
     }
 }
 

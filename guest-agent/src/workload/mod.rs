@@ -1,8 +1,12 @@
 //! Running workloads: what all of them share.
 
 mod command;
+mod itmt_stall;
+mod lru_drain;
 mod numa_scan;
 mod own_child;
+mod rt_push_ipi;
+mod script;
 mod terminal;
 
 use std::os::fd::OwnedFd;
@@ -22,6 +26,9 @@ use crate::monitor;
 
 pub use own_child::{FLAG, child_main};
 
+/// Bytes of one piece of evidence. JSON may need six bytes for one.
+const EVIDENCE_PIECE: usize = 128 * 1024;
+
 /// One run of a workload, as the thread that runs it sees it.
 pub struct Session {
     /// Where samples and output go.
@@ -34,6 +41,8 @@ pub struct Session {
     pub workload: Workload,
     /// What is watched around it.
     pub monitors: Monitors,
+    /// Named CPU sets of the topology, cpulist syntax.
+    pub sets: BTreeMap<String, String>,
     /// Shared with the conversation, which passes signals and input on.
     pub control: Arc<Control>,
     /// Samples sent so far.
@@ -79,12 +88,50 @@ impl Session {
             .map_err(|missing| Stopped::NotTestable(missing.to_string()))?;
         let status = match &self.workload {
             Workload::NumaScan(parameters) => numa_scan::run(self, parameters),
+            Workload::LruDrain(parameters) => lru_drain::run(self, parameters),
+            Workload::RtPushIpi(parameters) => rt_push_ipi::run(self, parameters),
+            Workload::ItmtStall(parameters) => itmt_stall::run(self, parameters),
             Workload::Command(parameters) => command::run(self, parameters),
+            Workload::Script(parameters) => script::run(self, parameters),
+            Workload::Ktap(parameters) => command::run(self, &script::of_ktap(parameters)),
         }?;
-        for sample in watch.finish() {
+        let seen = watch.finish().map_err(Stopped::failed)?;
+        for sample in seen.samples {
             self.sample(sample);
         }
+        for (name, text) in seen.evidence {
+            self.evidence(&name, &text);
+        }
+        for path in seen.artefacts {
+            self.artefact(&path);
+        }
         Ok(status)
+    }
+
+    /// Sends a text to be kept beside the samples, in pieces that fit a frame;
+    /// the host joins pieces of one name.
+    fn evidence(&self, name: &str, text: &str) {
+        let mut rest = text;
+        while !rest.is_empty() {
+            let mut cut = rest.len().min(EVIDENCE_PIECE);
+            while !rest.is_char_boundary(cut) {
+                cut -= 1;
+            }
+            let (piece, left) = rest.split_at(cut);
+            self.link.say(&AgentMessage::Evidence {
+                name: name.into(),
+                text: piece.into(),
+            });
+            rest = left;
+        }
+    }
+
+    fn artefact(&self, path: &Path) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        match std::fs::read(path) {
+            Ok(bytes) => self.evidence(&name, &String::from_utf8_lossy(&bytes)),
+            Err(error) => self.note(format!("cannot read {}: {error}", path.display())),
+        }
     }
 
     fn exit(&self, status: ExitStatus) -> AgentMessage {

@@ -1,0 +1,138 @@
+//! The children of `lru-drain`: the anchor, whose pages are moved, and the
+//! churners, whose CPUs never yield.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+use serde::{Deserialize, Serialize};
+
+use super::super::own_child;
+use crate::realtime::{fifo, pin};
+
+const PAGE: usize = 4096;
+
+/// Parameters of the anchor.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct AnchorPart {
+    /// Bytes.
+    pub bytes: usize,
+    /// Node they are taken from.
+    pub node: u32,
+}
+
+/// Parameters of a churner.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ChurnPart {
+    /// Bytes.
+    pub bytes: usize,
+    /// Its CPU.
+    pub cpu: usize,
+    /// Its SCHED_FIFO priority.
+    pub priority: u32,
+}
+
+/// Private memory of one process.
+struct Region {
+    start: *mut u8,
+    bytes: usize,
+}
+
+impl Region {
+    fn new(bytes: usize) -> Result<Self, String> {
+        // SAFETY: a new private mapping at an address of the kernel's choice
+        // aliases nothing.
+        let start = unsafe {
+            mmap_anonymous(
+                std::ptr::null_mut(),
+                bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE,
+            )
+        }
+        .map_err(|error| format!("cannot map {bytes} bytes: {error}"))?;
+        let region = Self {
+            start: start.cast(),
+            bytes,
+        };
+        // Pages are counted one by one; a kernel without huge pages refuses.
+        let _ = region.advise(Advice::LinuxNoHugepage);
+        Ok(region)
+    }
+
+    fn touch(&self) {
+        for at in (0..self.bytes).step_by(PAGE) {
+            // SAFETY: `at` lies in the mapping, which only this thread uses.
+            unsafe { self.start.add(at).write_volatile(1) };
+        }
+    }
+
+    fn advise(&self, advice: Advice) -> rustix::io::Result<()> {
+        // SAFETY: the range is our mapping, and nothing in it is kept across
+        // this call.
+        unsafe { madvise(self.start.cast(), self.bytes, advice) }
+    }
+}
+
+/// Takes memory from one node and holds it until told to stop.
+pub fn anchor(part: &AnchorPart) -> Result<(), String> {
+    let stop = own_child::stop_flag();
+    let region = Region::new(part.bytes)?;
+    set_policy(Some(part.node))
+        .map_err(|error| format!("cannot take memory from node {}: {error}", part.node))?;
+    region.touch();
+    // Without a policy of its own the task follows its cpuset.
+    set_policy(None).map_err(|error| format!("cannot reset the memory policy: {error}"))?;
+    own_child::say("ready");
+    while !stop.load(Ordering::Acquire) {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// `set_mempolicy(2)`: bind to one node, or the default policy.
+fn set_policy(node: Option<u32>) -> std::io::Result<()> {
+    const MPOL_DEFAULT: libc::c_long = 0;
+    const MPOL_BIND: libc::c_long = 2;
+    const BITS: u32 = 64;
+    let (mode, mask) = match node {
+        Some(node) if node < BITS => (MPOL_BIND, 1u64 << node),
+        Some(_) => return Err(std::io::ErrorKind::InvalidInput.into()),
+        None => (MPOL_DEFAULT, 0),
+    };
+    let pointer = if mask == 0 {
+        std::ptr::null()
+    } else {
+        &raw const mask
+    };
+    // The kernel reads one bit less than it is told (mm/mempolicy.c, get_nodes).
+    // SAFETY: `mask` outlives the call and holds as many bits as are named.
+    let result = unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, pointer, BITS + 1) };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(std::io::Error::last_os_error())
+    }
+}
+
+/// Touches memory and gives it back, over and over, without ever yielding.
+pub fn churn(part: &ChurnPart) -> Result<(), String> {
+    // Its thread stays on the CPUs this process was started on.
+    let stop = own_child::stop_flag();
+    let region = Region::new(part.bytes)?;
+    pin(&BTreeSet::from([part.cpu]))
+        .map_err(|error| format!("cannot use CPU {}: {error}", part.cpu))?;
+    fifo(part.priority).map_err(|error| format!("no SCHED_FIFO: {error}"))?;
+    let mut passes = 0u64;
+    while !stop.load(Ordering::Acquire) {
+        region.touch();
+        region
+            .advise(Advice::LinuxDontNeed)
+            .map_err(|error| format!("cannot give memory back: {error}"))?;
+        passes += 1;
+        if passes == 2 {
+            own_child::say("ready");
+        }
+    }
+    Ok(())
+}
