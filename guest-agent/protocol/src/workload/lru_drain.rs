@@ -21,6 +21,11 @@ pub struct LruDrain {
     pub churn_cpus: Option<String>,
     /// Memory each churner touches and gives back in turn.
     pub churn_memory: String,
+    /// Pages a churner touches before it spins; with a number that is no multiple
+    /// of the kernel's batch (31 in 6.12) the batch is hardly ever empty then.
+    pub churn_pages: u32,
+    /// Microseconds it spins in user space after so many pages.
+    pub churn_spin_us: f64,
     /// Their SCHED_FIFO priority.
     pub churn_priority: u32,
     /// How `cpuset.mems` is opened.
@@ -43,11 +48,13 @@ impl Default for LruDrain {
             churn: true,
             churn_cpus: None,
             churn_memory: "8M".into(),
+            churn_pages: 16,
+            churn_spin_us: 1000.0,
             churn_priority: 80,
             write: WriteMode::Blocking,
             fork: false,
             isolation: Isolation::Boot,
-            limit: 60.0,
+            limit: 20.0,
         }
     }
 }

@@ -68,8 +68,8 @@ fn plan(session: &Session, parameters: &LruDrain) -> Result<Plan, String> {
     let size = |name: &str, text: &str| {
         parse_size(text)
             .and_then(|bytes| usize::try_from(bytes).ok())
-            .filter(|bytes| *bytes > 0)
-            .ok_or_else(|| format!("{name}: {text:?} is no size"))
+            .filter(|bytes| *bytes >= 1 << 20)
+            .ok_or_else(|| format!("{name}: {text:?} is no size of at least 1M"))
     };
     let cpus = parameters
         .churn_cpus
@@ -210,6 +210,8 @@ fn start_churners(
         let part = ChurnPart {
             bytes: plan.churn_bytes,
             cpu: *cpu,
+            pages: parameters.churn_pages as usize,
+            spin_us: parameters.churn_spin_us,
             priority: parameters.churn_priority,
         };
         churners.push(own_child::start(session, CHURNER, &part, group)?);
@@ -356,7 +358,7 @@ fn sample(
         let works = works
             .iter()
             .filter(|(cpu, _)| plan.churn_cpus.contains(cpu) == isolated);
-        works.map(|(_, hits)| *hits as f64).sum()
+        works.map(|(_, hits)| *hits).sum::<u64>() as f64
     };
     let (count, lower) = (MetricKind::Count, Better::Lower);
     let number = |on: bool| f64::from(u8::from(on));

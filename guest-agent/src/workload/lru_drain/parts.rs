@@ -8,7 +8,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 use serde::{Deserialize, Serialize};
 
 use super::super::own_child;
-use crate::realtime::{fifo, pin};
+use crate::realtime::{fifo, microseconds, pin, spin};
 
 const PAGE: usize = 4096;
 
@@ -28,6 +28,10 @@ pub struct ChurnPart {
     pub bytes: usize,
     /// Its CPU.
     pub cpu: usize,
+    /// Pages touched before each spin.
+    pub pages: usize,
+    /// Microseconds of each spin.
+    pub spin_us: f64,
     /// Its SCHED_FIFO priority.
     pub priority: u32,
 }
@@ -60,11 +64,14 @@ impl Region {
         Ok(region)
     }
 
-    fn touch(&self) {
-        for at in (0..self.bytes).step_by(PAGE) {
-            // SAFETY: `at` lies in the mapping, which only this thread uses.
-            unsafe { self.start.add(at).write_volatile(1) };
-        }
+    fn pages(&self) -> usize {
+        self.bytes / PAGE
+    }
+
+    fn touch(&self, page: usize) {
+        assert!(page < self.pages(), "the page lies in the region");
+        // SAFETY: it lies in the mapping, which only this thread uses.
+        unsafe { self.start.add(page * PAGE).write_volatile(1) };
     }
 
     fn advise(&self, advice: Advice) -> rustix::io::Result<()> {
@@ -80,7 +87,7 @@ pub fn anchor(part: &AnchorPart) -> Result<(), String> {
     let region = Region::new(part.bytes)?;
     set_policy(Some(part.node))
         .map_err(|error| format!("cannot take memory from node {}: {error}", part.node))?;
-    region.touch();
+    (0..region.pages()).for_each(|page| region.touch(page));
     // Without a policy of its own the task follows its cpuset.
     set_policy(None).map_err(|error| format!("cannot reset the memory policy: {error}"))?;
     own_child::say("ready");
@@ -115,24 +122,40 @@ fn set_policy(node: Option<u32>) -> std::io::Result<()> {
     }
 }
 
-/// Touches memory and gives it back, over and over, without ever yielding.
+/// Pages after which a churner's batch is as it will be.
+const READY_AFTER: usize = 100;
+
+/// Touches memory and gives it back, over and over, without ever yielding. In
+/// between it spins in user space, as a program that polls does: the pages it
+/// touched last are in its CPU's batch then, and the kernel is not entered that
+/// would empty it.
 pub fn churn(part: &ChurnPart) -> Result<(), String> {
     // Its thread stays on the CPUs this process was started on.
     let stop = own_child::stop_flag();
+    let stopped = || stop.load(Ordering::Acquire);
     let region = Region::new(part.bytes)?;
+    fifo(part.priority).map_err(|error| format!("no SCHED_FIFO: {error}"))?;
     pin(&BTreeSet::from([part.cpu]))
         .map_err(|error| format!("cannot use CPU {}: {error}", part.cpu))?;
-    fifo(part.priority).map_err(|error| format!("no SCHED_FIFO: {error}"))?;
-    let mut passes = 0u64;
-    while !stop.load(Ordering::Acquire) {
-        region.touch();
+    let pause = microseconds(part.spin_us);
+    let mut touched = 0;
+    while !stopped() {
+        for page in 0..region.pages() {
+            region.touch(page);
+            touched += 1;
+            if touched % part.pages.max(1) == 0 {
+                spin(pause, stopped);
+                if stopped() {
+                    return Ok(());
+                }
+            }
+            if touched == READY_AFTER {
+                own_child::say("ready");
+            }
+        }
         region
             .advise(Advice::LinuxDontNeed)
             .map_err(|error| format!("cannot give memory back: {error}"))?;
-        passes += 1;
-        if passes == 2 {
-            own_child::say("ready");
-        }
     }
     Ok(())
 }

@@ -164,7 +164,8 @@ pub fn fork_into(group: &Path) -> std::io::Result<Waiter> {
     })
 }
 
-/// Stacks of everything in uninterruptible sleep, kernel workers included.
+/// Stacks of everything in uninterruptible sleep, and of the kernel worker that
+/// moves pages whatever it does.
 pub fn blocked_stacks() -> String {
     let mut text = String::new();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -174,13 +175,21 @@ pub fn blocked_stacks() -> String {
             .file_name()
             .to_str()
             .is_some_and(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
-        if is_process && state(&folder) == Some('D') {
+        let Some(state) = state(&folder).filter(|_| is_process) else {
+            continue;
+        };
+        let stack = fs::read_to_string(folder.join("stack")).unwrap_or_default();
+        if state == 'D' || stack.contains("cpuset_migrate_mm_workfn") {
             let comm = fs::read_to_string(folder.join("comm")).unwrap_or_default();
-            let stack = fs::read_to_string(folder.join("stack")).unwrap_or_default();
-            text += comm.trim_end();
-            text += "\n";
-            text += &stack;
-            text += "\n";
+            let comm = comm.trim_end();
+            text.extend([
+                comm,
+                " (state ",
+                state.encode_utf8(&mut [0; 4]),
+                ")\n",
+                &stack,
+                "\n",
+            ]);
         }
     }
     text
