@@ -65,10 +65,24 @@ pub fn stop_flag() -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
     std::thread::spawn(move || {
+        // Nothing is written there; the end is what counts.
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         flag.store(true, Ordering::Release);
     });
     stop
+}
+
+/// In the child, without a stop flag: waits until the agent tells the part to
+/// go on ([`Part::go_on`]).
+///
+/// # Errors
+/// When the agent stops it instead.
+pub fn wait_for_go() -> Result<(), String> {
+    let mut line = String::new();
+    match std::io::stdin().read_line(&mut line) {
+        Ok(read) if read > 0 => Ok(()),
+        _ => Err("stopped before it began".into()),
+    }
 }
 
 /// A child that plays a part. Dropping it kills it.
@@ -151,6 +165,18 @@ impl Part {
                 limit.as_secs()
             ))),
             Err(RecvTimeoutError::Disconnected) => Err(self.why_ended()),
+        }
+    }
+
+    /// Tells the part to go on.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub fn go_on(&mut self) -> Result<(), Stopped> {
+        let told = self.process.stdin.as_mut().map(|input| writeln!(input));
+        match told {
+            Some(Ok(())) => Ok(()),
+            _ => Err(self.why_ended()),
         }
     }
 

@@ -26,6 +26,9 @@ pub struct LruDrain {
     pub churn_pages: u32,
     /// Microseconds it spins in user space after so many pages.
     pub churn_spin_us: f64,
+    /// Their memory is locked, so that their pages pass the batches for locked
+    /// pages too.
+    pub churn_mlock: bool,
     /// Their SCHED_FIFO priority.
     pub churn_priority: u32,
     /// How `cpuset.mems` is opened.
@@ -50,6 +53,7 @@ impl Default for LruDrain {
             churn_memory: "8M".into(),
             churn_pages: 16,
             churn_spin_us: 1000.0,
+            churn_mlock: false,
             churn_priority: 80,
             write: WriteMode::Blocking,
             fork: false,
@@ -75,7 +79,8 @@ pub enum WriteMode {
 pub enum Isolation {
     /// By the command line (`isolcpus=`, `nohz_full=`); nothing to do.
     Boot,
-    /// By an isolated cpuset partition that the workload makes, after the CPUs
-    /// have filled their batches.
+    /// By an isolated cpuset partition that the workload makes, after ordinary
+    /// tasks have left something in the CPUs' batches and before the churners
+    /// take the CPUs over.
     Partition,
 }

@@ -38,6 +38,10 @@ const ISOLATED_GROUP: &str = "topolab-isolated";
 /// The work that empties one CPU's batches (`mm/swap.c`).
 const DRAIN: &str = "lru_add_drain_per_cpu";
 
+/// How long a child may take to get ready.
+const READY_LIMIT: Duration = Duration::from_secs(120);
+/// Between the partition and the churners that take its CPUs over.
+const SETTLE: Duration = Duration::from_secs(1);
 /// Between two looks at who waits.
 const LOOK: Duration = Duration::from_millis(20);
 /// The fork comes this long after the write, when the move has begun.
@@ -115,13 +119,20 @@ fn measure(
         Some(ANCHOR_GROUP),
     )?;
     session.control.attach(&session.children, anchor.pid());
-    anchor.line(Duration::from_secs(120))?;
+    anchor.line(READY_LIMIT)?;
     let mut churners = Vec::new();
     if parameters.churn {
         churners = start_churners(session, parameters, plan)?;
     }
     if parameters.isolation == Isolation::Partition {
         make_partition(journal)?;
+        // A kernel that empties the batches of CPUs as they become isolated
+        // does so in the background.
+        std::thread::sleep(SETTLE);
+        for churner in &mut churners {
+            churner.go_on()?;
+            churner.line(READY_LIMIT)?;
+        }
     }
     instance
         .count(&queued, "function.sym,cpu", None)
@@ -212,12 +223,14 @@ fn start_churners(
             cpu: *cpu,
             pages: parameters.churn_pages as usize,
             spin_us: parameters.churn_spin_us,
+            mlock: parameters.churn_mlock,
+            fill_first: parameters.isolation == Isolation::Partition,
             priority: parameters.churn_priority,
         };
         churners.push(own_child::start(session, CHURNER, &part, group)?);
     }
     for churner in &mut churners {
-        churner.line(Duration::from_secs(120))?;
+        churner.line(READY_LIMIT)?;
     }
     Ok(churners)
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use super::super::own_child;
@@ -32,6 +33,10 @@ pub struct ChurnPart {
     pub pages: usize,
     /// Microseconds of each spin.
     pub spin_us: f64,
+    /// Locks its memory, page by page as it is touched.
+    pub mlock: bool,
+    /// Fills its CPU's batch as an ordinary task first and waits to be told.
+    pub fill_first: bool,
     /// Its SCHED_FIFO priority.
     pub priority: u32,
 }
@@ -72,6 +77,32 @@ impl Region {
         assert!(page < self.pages(), "the page lies in the region");
         // SAFETY: it lies in the mapping, which only this thread uses.
         unsafe { self.start.add(page * PAGE).write_volatile(1) };
+    }
+
+    /// Locks each page when it is touched (`mlock2(2)`, MLOCK_ONFAULT).
+    fn lock(&self) -> std::io::Result<()> {
+        // SAFETY: the range is our mapping; locking changes nothing in it.
+        if unsafe { libc::mlock2(self.start.cast(), self.bytes, libc::MLOCK_ONFAULT) } == 0 {
+            Ok(())
+        } else {
+            Err(std::io::Error::last_os_error())
+        }
+    }
+
+    /// Gives all pages back to the kernel.
+    fn give_back(&self, locked: bool) -> std::io::Result<()> {
+        let advice = if locked {
+            libc::MADV_DONTNEED_LOCKED
+        } else {
+            libc::MADV_DONTNEED
+        };
+        // SAFETY: the range is our mapping, and nothing in it is kept across
+        // this call.
+        if unsafe { libc::madvise(self.start.cast(), self.bytes, advice) } == 0 {
+            Ok(())
+        } else {
+            Err(std::io::Error::last_os_error())
+        }
     }
 
     fn advise(&self, advice: Advice) -> rustix::io::Result<()> {
@@ -129,33 +160,45 @@ const READY_AFTER: usize = 100;
 /// between it spins in user space, as a program that polls does: the pages it
 /// touched last are in its CPU's batch then, and the kernel is not entered that
 /// would empty it.
+///
+/// It has one thread, because a second one could find no CPU to run on, and
+/// ends only by being killed.
 pub fn churn(part: &ChurnPart) -> Result<(), String> {
-    // Its thread stays on the CPUs this process was started on.
-    let stop = own_child::stop_flag();
-    let stopped = || stop.load(Ordering::Acquire);
+    let outlives = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+    outlives.map_err(|error| format!("cannot follow the agent's end: {error}"))?;
     let region = Region::new(part.bytes)?;
+    if part.mlock {
+        region
+            .lock()
+            .map_err(|error| format!("cannot lock memory: {error}"))?;
+    }
+    let place = || {
+        pin(&BTreeSet::from([part.cpu]))
+            .map_err(|error| format!("cannot use CPU {}: {error}", part.cpu))
+    };
+    if part.fill_first {
+        place()?;
+        (0..part.pages).for_each(|page| region.touch(page));
+        own_child::say("filled");
+        own_child::wait_for_go()?;
+    }
     fifo(part.priority).map_err(|error| format!("no SCHED_FIFO: {error}"))?;
-    pin(&BTreeSet::from([part.cpu]))
-        .map_err(|error| format!("cannot use CPU {}: {error}", part.cpu))?;
+    place()?;
     let pause = microseconds(part.spin_us);
     let mut touched = 0;
-    while !stopped() {
+    loop {
         for page in 0..region.pages() {
             region.touch(page);
             touched += 1;
             if touched % part.pages.max(1) == 0 {
-                spin(pause, stopped);
-                if stopped() {
-                    return Ok(());
-                }
+                spin(pause, || false);
             }
             if touched == READY_AFTER {
                 own_child::say("ready");
             }
         }
         region
-            .advise(Advice::LinuxDontNeed)
+            .give_back(part.mlock)
             .map_err(|error| format!("cannot give memory back: {error}"))?;
     }
-    Ok(())
 }
