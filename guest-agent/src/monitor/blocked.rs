@@ -79,7 +79,7 @@ impl Monitor for Watcher {
                     kind: MetricKind::Duration,
                     unit: "ns".into(),
                     better: Better::Lower,
-                    labels: BTreeMap::from([("task".into(), name.clone())]),
+                    labels: [("task", name.clone())].into(),
                 });
             }
             if let Some(stack) = time.stack {

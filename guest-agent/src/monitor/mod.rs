@@ -9,10 +9,10 @@ mod schedstat;
 mod table;
 pub mod vmstat;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use rustix::time::{ClockId, clock_gettime};
+use topolab_protocol::labels::Labels;
 use topolab_protocol::sample::{Better, MetricKind, Sample};
 use topolab_protocol::workload::Monitors;
 
@@ -153,7 +153,7 @@ impl Watch {
                 kind: MetricKind::Duration,
                 unit: "ns".into(),
                 better: Better::Neither,
-                labels: BTreeMap::from([("monitor".into(), name.into())]),
+                labels: [("monitor", name)].into(),
             });
         }
         Ok(all)
@@ -175,12 +175,12 @@ fn count(metric: impl Into<String>, value: f64) -> Sample {
         kind: MetricKind::Count,
         unit: "count".into(),
         better: Better::Neither,
-        labels: BTreeMap::new(),
+        labels: Labels::new(),
     }
 }
 
-fn cpu_label(cpu: usize) -> BTreeMap<String, String> {
-    BTreeMap::from([("cpu".into(), cpu.to_string())])
+fn cpu_label(cpu: usize) -> Labels {
+    [("cpu", cpu.to_string())].into()
 }
 
 fn read(root: &Path, file: &str) -> Result<String, MonitorError> {
@@ -205,7 +205,7 @@ mod tests {
             .samples
             .iter()
             .filter(|sample| sample.metric == "monitor_cost")
-            .map(|sample| sample.labels["monitor"].as_str())
+            .map(|sample| &sample.labels["monitor"])
             .collect();
         assert_eq!(costs, ["vmstat", "softirqs"]);
         assert!(seen.samples.iter().any(|sample| sample.metric == "pgfault"));

@@ -9,6 +9,7 @@ mod rt_push_ipi;
 mod script;
 mod terminal;
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};

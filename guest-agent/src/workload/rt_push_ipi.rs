@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::gettid;
 use serde::{Deserialize, Serialize};
+use topolab_protocol::labels::Labels;
 use topolab_protocol::message::ExitStatus;
-use topolab_protocol::sample::{Better, MetricKind};
+use topolab_protocol::sample::{Better, MetricKind, Sample};
 use topolab_protocol::workload::{RtPushIpi, RtTask};
 
 use super::{Session, Stopped, own_child, plain};
@@ -118,9 +119,9 @@ pub fn run(session: &Session, parameters: &RtPushIpi) -> Result<ExitStatus, Stop
     Ok(ExitStatus::Exited { code: 0 })
 }
 
-/// For each CPU of the busy and the sleeping task, by the CPU's number, and for
-/// all others together: how many IPIs, and how many for each time the sleeper
-/// slept, which does not depend on how fast the machine is.
+/// How many IPIs each CPU of the busy and the sleeping task got, and all others
+/// together; and how many for each time the sleeper slept, which does not depend
+/// on how fast the machine is.
 fn sample_interval(
     session: &Session,
     parameters: &RtPushIpi,
@@ -132,43 +133,41 @@ fn sample_interval(
         .iter()
         .flat_map(|task| cpulist::parse(&task.cpus).unwrap_or_default())
         .collect();
-    let mut sums: BTreeMap<String, u64> = named
+    let mut places: BTreeMap<String, u64> = named
         .iter()
-        .map(|cpu| (format!("cpu{cpu}"), 0))
+        .map(|cpu| (cpu.to_string(), 0))
         .chain([("other".to_string(), 0)])
         .collect();
     for (cpu, hits) in &now.pushes {
-        let name = if named.contains(cpu) {
-            format!("cpu{cpu}")
+        let place = if named.contains(cpu) {
+            cpu.to_string()
         } else {
             "other".into()
         };
         let earlier = before.pushes.get(cpu).copied().unwrap_or(0);
-        *sums.entry(name).or_default() += hits.saturating_sub(earlier);
+        *places.entry(place).or_default() += hits.saturating_sub(earlier);
     }
     let sleeps = now.sleeps.saturating_sub(before.sleeps);
-    let labels = BTreeMap::from([
-        ("interval".into(), interval.to_string()),
-        (
-            "md".into(),
-            u8::from(parameters.migrate_disable).to_string(),
-        ),
-    ]);
-    let say = |metric: String, value: f64, kind: MetricKind, unit: &str, better: Better| {
-        let mut sample = plain(&metric, value, kind, unit, better);
-        sample.labels.clone_from(&labels);
+    let all: u64 = places.values().sum();
+    let md = u8::from(parameters.migrate_disable);
+    let labels = Labels::from([("interval", interval.to_string()), ("md", md.to_string())]);
+    let say = |mut sample: Sample, cpu: Option<String>| {
+        sample.labels = labels.clone();
+        if let Some(cpu) = cpu {
+            sample.labels.insert("cpu", cpu);
+        }
         session.sample(sample);
     };
     let (count, lower) = (MetricKind::Count, Better::Lower);
-    for (place, hits) in sums {
-        let hits = hits as f64;
-        say(format!("push_ipis_{place}"), hits, count, "count", lower);
-        let share = hits / sleeps.max(1) as f64;
-        let metric = format!("pushes_per_sleep_{place}");
-        say(metric, share, MetricKind::Ratio, "per sleep", lower);
+    for (cpu, hits) in places {
+        let sample = plain("push_ipis", hits as f64, count, "count", lower);
+        say(sample, Some(cpu));
     }
-    let sleeps = sleeps as f64;
-    say("sleeps".into(), sleeps, count, "count", Better::Neither);
+    let share = all as f64 / sleeps.max(1) as f64;
+    let (ratio, unit) = (MetricKind::Ratio, "per sleep");
+    say(plain("pushes_per_sleep", share, ratio, unit, lower), None);
+    let sleeps = plain("sleeps", sleeps as f64, count, "count", Better::Neither);
+    say(sleeps, None);
 }
 
 /// From `/proc/…/status`.

@@ -188,7 +188,7 @@ fn sample(session: &Session, cast: &Cast, stacking: &Stacking, handoffs: &Handof
     for cpu in &cast.cpus {
         let value = stacking.bursts.get(cpu).copied().unwrap_or(0) as f64;
         let mut sample = plain("bursts", value, count, "count", Better::Neither);
-        sample.labels = [("cpu".to_string(), cpu.to_string())].into();
+        sample.labels = [("cpu", cpu.to_string())].into();
         session.sample(sample);
     }
     let time = MetricKind::Duration;
