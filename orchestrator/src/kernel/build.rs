@@ -11,21 +11,20 @@ use super::cache::{Cache, sha256_parts};
 use super::configure::{ConfigError, Request};
 use super::diagnostics::{self, Diagnostic, Severity};
 use super::error::{KernelError, io_error};
-use super::make::{Make, compiled};
+use super::fetch::read_series;
+use super::make::compiled;
 use super::patch::{Overlay, Series, SeriesError};
 use super::prebuilt;
 use super::record::{Kept, Made};
-use super::source::{self, Events, SourceTree};
+use super::source::{self, Events};
 use super::spec::{ConfigRequest, Kernel, Recipe, SeriesSource, Source};
-use super::tools::{Tools, command, output};
+use super::toolchain::{Compiler, Toolchain};
+use super::tools::Tools;
 use super::variant::{KernelRef, KernelRequest, Variant};
-use super::worktree::WorkTree;
+use super::workshop::{Order, Purpose, Workshop};
 
 /// Raised when what is kept in `built/` or how it is made changes its meaning.
 const FORMAT: &str = "1";
-
-/// What make is asked for.
-const TARGETS: &[&str] = &["bzImage"];
 
 /// Where and with what kernels are built.
 #[derive(Debug, Clone)]
@@ -75,11 +74,7 @@ pub async fn build(
             series: all,
         } => {
             let series = match series {
-                Some(name) => Some(all.get(name).ok_or_else(|| KernelError::NoSeries {
-                    kernel: kernel.name.clone(),
-                    series: name.to_owned(),
-                    known: all.keys().cloned().collect(),
-                })?),
+                Some(name) => Some(kernel.series(all, name)?),
                 None => None,
             };
             let job = Job {
@@ -118,12 +113,7 @@ pub async fn expand(
                 Recipe::Build { series, .. } => series.clone(),
                 _ => BTreeMap::new(),
             };
-            let source = all.get(name).ok_or_else(|| KernelError::NoSeries {
-                kernel: kernel.name.clone(),
-                series: name.clone(),
-                known: all.keys().cloned().collect(),
-            })?;
-            read_series(source, tools)
+            read_series(kernel.series(&all, name)?, tools)
                 .await
                 .map_err(|source| KernelError::Series {
                     what: request.to_string(),
@@ -135,27 +125,19 @@ pub async fn expand(
     Ok(request.expand(len)?)
 }
 
-/// Reads one of a kernel's series.
-///
-/// # Errors
-/// It cannot be read, or holds no patches.
-pub async fn read_series(source: &SeriesSource, tools: &Tools) -> Result<Series, SeriesError> {
-    match source {
-        SeriesSource::Path(path) => Series::read_folder(path),
-        SeriesSource::GitRange { repo, range } => {
-            let patches = source::patches_of_range(repo, range, tools).await?;
-            Series::of_mails(patches)
-        }
+impl Kernel {
+    /// One of its series by name.
+    pub(super) fn series<'a>(
+        &self,
+        all: &'a BTreeMap<String, SeriesSource>,
+        name: &str,
+    ) -> Result<&'a SeriesSource, KernelError> {
+        all.get(name).ok_or_else(|| KernelError::NoSeries {
+            kernel: self.name.clone(),
+            series: name.to_owned(),
+            known: all.keys().cloned().collect(),
+        })
     }
-}
-
-/// First line of `CC --version`.
-async fn compiler_id(tools: &Tools) -> Result<String, KernelError> {
-    let said = output(command(&tools.cc).arg("--version"))
-        .await
-        .map_err(KernelError::Compiler)?;
-    let said = String::from_utf8_lossy(&said);
-    Ok(said.lines().next().unwrap_or_default().trim().to_owned())
 }
 
 struct Job<'a> {
@@ -183,6 +165,7 @@ impl Job<'_> {
             None => Series::default(),
         };
         self.reference.variant.patches(series.len())?;
+        let toolchain = Toolchain::find(&config.arch, &Compiler::Gcc, tools).await?;
         let tree = source::obtain(source, cache, tools, self.events)
             .await
             .map_err(|source| KernelError::Source {
@@ -192,89 +175,81 @@ impl Job<'_> {
         let overlay = series
             .overlay(&self.reference.variant, |path| tree.read(path))
             .map_err(|source| self.series_error(source))?;
-        let compiler = compiler_id(tools).await?;
-        let config_digest = request.digest();
         let source_id = sha256_parts([tree.id.as_bytes(), overlay.digest().as_bytes()]);
-        let key = sha256_parts(
-            [
-                FORMAT,
-                &source_id,
-                &config_digest,
-                &compiler,
-                &config.arch.0,
-            ]
-            .map(str::as_bytes),
-        );
+        let parts = [
+            FORMAT,
+            &source_id,
+            &request.digest(),
+            &toolchain.id,
+            &config.arch.0,
+        ];
+        let key = sha256_parts(parts.map(str::as_bytes));
         let entry = cache.entry("built", &key[..32]);
         if let Some(kept) = Kept::find(&entry) {
             return Ok(self.answer(&kept, started, true));
         }
-        let work_key = &sha256_parts(
-            [
-                tree.lineage.as_str(),
-                &config_digest,
-                &compiler,
-                &config.arch.0,
-            ]
-            .map(str::as_bytes),
-        )[..16];
-        let folder = cache.entry("work", work_key);
-        let _lock = cache
-            .lock("work", work_key, |lock| {
-                (self.events)(BuildEvent::Waiting { lock: lock.into() });
-            })
+        let order = Order {
+            tree: &tree,
+            request: &request,
+            toolchain: &toolchain,
+            purpose: Purpose::Build,
+            more: &[],
+        };
+        let lock = order
+            .lock(self.builder, self.events)
             .await
-            .map_err(io_error(&folder))?;
+            .map_err(io_error(cache.root()))?;
         // Whoever was waited for may have built just this.
         if let Some(kept) = Kept::find(&entry) {
             return Ok(self.answer(&kept, started, true));
         }
-        let inputs = Inputs {
-            tree: &tree,
-            overlay: &overlay,
-            request: &request,
-            config,
-            source_id,
-            config_digest,
-            compiler,
+        let mut workshop = Workshop::open(self.builder, &order, lock, self.events)
+            .await
+            .map_err(io_error(cache.root()))?;
+        let log = self.log(&order.key()).map_err(io_error(cache.root()))?;
+        let recompiled = self.make(&mut workshop, &overlay, &log).await?;
+        let made = Made {
+            reference: &self.reference,
+            objects: workshop.work.objects(),
+            image: config.arch.image(),
+            source_id: &source_id,
+            compiler: &toolchain.id,
+            recompiled,
+            seconds: started.elapsed().as_secs_f64(),
+            log,
         };
-        self.make(&folder, &inputs, &entry, started).await
+        let kept = made.keep(cache, &entry)?;
+        Ok(self.answer(&kept, started, false))
     }
 
-    /// Builds in the work tree whose lock is held, and keeps the result.
+    /// Makes the image; returns how many objects were compiled.
     async fn make(
         &self,
-        folder: &Path,
-        inputs: &Inputs<'_>,
-        entry: &Path,
-        started: Instant,
-    ) -> Result<BuiltKernel, KernelError> {
+        workshop: &mut Workshop<'_>,
+        overlay: &Overlay,
+        log: &Path,
+    ) -> Result<u32, KernelError> {
         let what = self.reference.to_string();
-        let Builder { cache, tools, .. } = self.builder;
-        let log = self.log(folder).map_err(io_error(folder))?;
-        let mut work = WorkTree::open(folder, inputs.tree)
+        let folder = workshop.folder().to_owned();
+        workshop.lay(overlay).map_err(io_error(&folder))?;
+        let (_, lost) = workshop
+            .configure(overlay, &what, log)
             .await
-            .map_err(io_error(folder))?;
-        work.lay(inputs.tree, inputs.overlay)
-            .map_err(io_error(folder))?;
-        let make = Make {
-            tools,
-            tree: work.path(),
-            objects: work.objects(),
-            arch: inputs.config.arch.clone(),
-            cross: None,
-            front: self.ccache_front(folder).map_err(io_error(folder))?,
-            jobs: self.builder.jobs,
-        };
-        self.configure(&mut work, &make, inputs, &log).await?;
+            .map_err(|source| self.config_error(source))?;
+        if !lost.is_empty() {
+            return Err(self.config_error(ConfigError::Lost { lost }));
+        }
+        let make = &workshop.make;
+        let program = &make.tools.make;
+        let targets = [make.arch.image_target()];
         // A dry run counts what a first build compiles. For a later one it would cost
         // more than the count is worth.
-        let expected = if work.objects().join("vmlinux").is_file() {
+        let expected = if make.objects.join("vmlinux").is_file() {
             None
         } else {
-            make.dry_count(TARGETS, &log)
+            make.dry_count(&targets, log)
                 .await
-                .map_err(io_error(&tools.make))?
+                .map_err(io_error(program))?
         };
         let compiling = |done, object: &str| BuildEvent::Compiling {
             what: what.clone(),
@@ -285,7 +260,7 @@ impl Job<'_> {
         (self.events)(compiling(0, ""));
         let mut linking = false;
         let ended = make
-            .run(TARGETS, &log, |line, done| {
+            .run(&targets, log, |line, done| {
                 if let Some(object) = compiled(line) {
                     (self.events)(compiling(done, object));
                 } else if !linking && line.starts_with("  LD      vmlinux") {
@@ -294,87 +269,12 @@ impl Job<'_> {
                 }
             })
             .await
-            .map_err(io_error(&tools.make))?;
-        if !ended.status.success() {
-            return Err(self.build_error(log));
+            .map_err(io_error(program))?;
+        if ended.status.success() {
+            Ok(ended.objects)
+        } else {
+            Err(self.build_error(log))
         }
-        let made = Made {
-            reference: &self.reference,
-            objects: work.objects(),
-            source_id: &inputs.source_id,
-            compiler: &inputs.compiler,
-            recompiled: ended.objects,
-            seconds: started.elapsed().as_secs_f64(),
-            log,
-        };
-        let kept = made.keep(cache, entry)?;
-        Ok(self.answer(&kept, started, false))
-    }
-
-    /// Makes `.config` unless the present one was made from the same things.
-    async fn configure(
-        &self,
-        work: &mut WorkTree,
-        make: &Make<'_>,
-        inputs: &Inputs<'_>,
-        log: &Path,
-    ) -> Result<(), KernelError> {
-        let kconfig_files = inputs.overlay.files.iter().filter(|(path, _)| {
-            let name = path.rsplit('/').next().unwrap_or(path);
-            name.starts_with("Kconfig") || name.ends_with("defconfig")
-        });
-        let kconfig_overlay = Overlay {
-            files: kconfig_files
-                .map(|(path, change)| (path.clone(), change.clone()))
-                .collect(),
-        };
-        let made_from = sha256_parts([
-            inputs.tree.id.as_bytes(),
-            inputs.config_digest.as_bytes(),
-            kconfig_overlay.digest().as_bytes(),
-        ]);
-        let present = work.state().configured.as_ref() == Some(&made_from);
-        if present && make.objects.join(".config").is_file() {
-            return Ok(());
-        }
-        (self.events)(BuildEvent::Configuring {
-            what: self.reference.to_string(),
-        });
-        let config = inputs
-            .request
-            .make(make, log)
-            .await
-            .map_err(|source| self.config_error(source))?;
-        let lost = inputs
-            .request
-            .lost(&config, &make.tree)
-            .map_err(io_error(&make.tree))?;
-        if !lost.is_empty() {
-            return Err(self.config_error(ConfigError::Lost { lost }));
-        }
-        work.state().configured = Some(made_from);
-        work.save().map_err(io_error(&make.tree))
-    }
-
-    /// A folder where the compiler's name is a link to ccache, which finds the real
-    /// one behind it. The compiler's name in kbuild's commands stays the same with
-    /// and without, so that changing between them recompiles nothing.
-    fn ccache_front(&self, folder: &Path) -> io::Result<Option<PathBuf>> {
-        let Builder { tools, ccache, .. } = self.builder;
-        let (Ccache::Use, Some(program)) = (ccache, &tools.ccache) else {
-            return Ok(None);
-        };
-        let front = folder.join("ccache");
-        fs::create_dir_all(&front)?;
-        if tools.cc.components().count() > 1 {
-            return Ok(None);
-        }
-        let link = front.join(&tools.cc);
-        if fs::read_link(&link).ok().as_ref() != Some(program) {
-            let _ = fs::remove_file(&link);
-            std::os::unix::fs::symlink(program, &link)?;
-        }
-        Ok(Some(front))
     }
 
     /// The kernel a kept build stands for.
@@ -390,17 +290,16 @@ impl Job<'_> {
     }
 
     /// An empty log for this build.
-    fn log(&self, folder: &Path) -> io::Result<PathBuf> {
+    fn log(&self, key: &str) -> io::Result<PathBuf> {
         let logs = self.builder.cache.folder("logs");
         fs::create_dir_all(&logs)?;
-        let key = folder.file_name().unwrap_or_default().to_string_lossy();
         let log = logs.join(format!("{}-{key}.log", self.reference));
         fs::write(&log, "")?;
         Ok(log)
     }
 
-    fn build_error(&self, log: PathBuf) -> KernelError {
-        let text = fs::read(&log).unwrap_or_default();
+    fn build_error(&self, log: &Path) -> KernelError {
+        let text = fs::read(log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         let first = diagnostics::read(&text)
             .into_iter()
@@ -421,7 +320,7 @@ impl Job<'_> {
         KernelError::Build {
             what: self.reference.to_string(),
             first: Box::new(first),
-            log,
+            log: log.to_owned(),
         }
     }
 
@@ -438,15 +337,4 @@ impl Job<'_> {
             source: Box::new(source),
         }
     }
-}
-
-/// What a build is made from.
-struct Inputs<'a> {
-    tree: &'a SourceTree,
-    overlay: &'a Overlay,
-    request: &'a Request,
-    config: &'a ConfigRequest,
-    source_id: String,
-    config_digest: String,
-    compiler: String,
 }

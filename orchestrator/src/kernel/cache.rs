@@ -28,6 +28,9 @@ pub struct Cache {
     root: PathBuf,
 }
 
+/// Name of the file whose time says when a thing was used.
+pub(super) const USED: &str = ".used";
+
 /// A held lock; dropped, it is free.
 #[derive(Debug)]
 pub struct Lock {
@@ -65,14 +68,7 @@ impl Cache {
         key: &str,
         waiting: impl FnOnce(&Path),
     ) -> io::Result<Lock> {
-        let folder = self.folder("locks");
-        fs::create_dir_all(&folder)?;
-        let path = folder.join(format!("{kind}-{key}"));
-        let file = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(&path)?;
+        let (file, path) = self.lock_file(kind, key)?;
         let mut waiting = Some(waiting);
         loop {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -88,6 +84,41 @@ impl Cache {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// Takes the lock of one thing if nobody holds it.
+    pub(super) fn try_lock(&self, kind: &str, key: &str) -> io::Result<Option<Lock>> {
+        let (file, _) = self.lock_file(kind, key)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Lock { _file: file })),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn lock_file(&self, kind: &str, key: &str) -> io::Result<(File, PathBuf)> {
+        let folder = self.folder("locks");
+        fs::create_dir_all(&folder)?;
+        let path = folder.join(format!("{kind}-{key}"));
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)?;
+        Ok((file, path))
+    }
+
+    /// Marks a thing as used now, which `gc` goes by.
+    pub(super) fn touch(entry: &Path) {
+        let mark = entry.join(USED);
+        let touched = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&mark)
+            .and_then(|file| file.set_modified(std::time::SystemTime::now()));
+        // Only `gc` would be misled, and it keeps what is held.
+        drop(touched);
     }
 
     /// A new empty folder beside the entries of a kind, on the same file system.

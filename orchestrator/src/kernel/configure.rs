@@ -162,6 +162,11 @@ impl Request {
         })
     }
 
+    /// Architecture of the kernel.
+    pub fn arch(&self) -> &Arch {
+        &self.arch
+    }
+
     /// SHA-256 of what determines the `.config` of a given tree, lower-case hex.
     /// Which file says a thing, and what may get lost, do not count.
     pub fn digest(&self) -> String {
@@ -172,6 +177,15 @@ impl Request {
         };
         let parts = [kind, base.as_str(), &fragment, &self.arch.0];
         sha256_parts(parts.map(str::as_bytes))
+    }
+
+    /// The settings of one option, in order.
+    pub fn asked(&self, option: &str) -> Vec<Wanted> {
+        let settings = self.settings.iter();
+        settings
+            .filter(|wanted| wanted.setting.option == option)
+            .cloned()
+            .collect()
     }
 
     /// The last setting of each option.

@@ -8,7 +8,7 @@ use super::diagnostics::Diagnostic;
 use super::package::PackageError;
 use super::patch::SeriesError;
 use super::source::SourceError;
-use super::tools::ToolError;
+use super::toolchain::ToolchainError;
 use super::variant::{Variant, VariantError};
 
 /// A kernel that cannot be had.
@@ -31,6 +31,12 @@ pub enum KernelError {
         kernel: String,
         /// What was asked for.
         variant: Variant,
+    },
+    /// Only a kernel that is built here can be configured or checked.
+    #[error("kernel '{kernel}' is prebuilt: it is neither configured nor compiled here")]
+    NotBuilt {
+        /// The kernel.
+        kernel: String,
     },
     /// The variant does not fit the series.
     #[error(transparent)]
@@ -81,7 +87,7 @@ pub enum KernelError {
     },
     /// The compiler cannot be used.
     #[error("the compiler cannot be used")]
-    Compiler(#[source] ToolError),
+    Compiler(#[from] ToolchainError),
     /// The compiler or linker refuses.
     #[error("'{what}' does not build: {first}\nthe whole output is in {log}")]
     Build {

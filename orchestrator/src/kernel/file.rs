@@ -90,14 +90,40 @@ pub struct ConfigSpec {
     pub optional: Vec<At<String>>,
 }
 
-/// A series: a path, or commits of a repository.
+/// A series: a path, or one of the longer forms.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum SeriesSpec {
-    /// A folder of patches, a quilt `series` file, or a mailbox.
+    /// A folder of patches, a quilt `series` file, a mailbox, or one patch.
     Path(String),
+    /// The same, with the version to take.
+    File(FileSeriesSpec),
+    /// A series in the archive of mailing lists.
+    Message(MessageSeriesSpec),
     /// Commits of a git repository.
     Git(GitSeriesSpec),
+}
+
+/// Patches in files.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct FileSeriesSpec {
+    /// A folder of patches, a quilt `series` file, a mailbox, or one patch.
+    pub path: String,
+    /// Which version of a series in mails; the newest when left out.
+    #[serde(default)]
+    pub version: Option<u32>,
+}
+
+/// A series in the archive of mailing lists, fetched by `b4`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct MessageSeriesSpec {
+    /// Message-id of one of its mails.
+    pub message: String,
+    /// Which version; the newest when left out.
+    #[serde(default)]
+    pub version: Option<u32>,
 }
 
 /// Commits of a repository as a series.
@@ -383,26 +409,38 @@ impl Checker<'_> {
     }
 
     fn series(&mut self, name: &str, spec: &SeriesSpec) -> Option<SeriesSource> {
-        let (line, column) = self.position(&["series", name]);
         match spec {
-            SeriesSpec::Path(text) => {
-                let path = self.folder.join(text);
-                if !path.exists() {
-                    self.problems.push(
-                        line,
-                        column,
-                        format!("{} does not exist", path.display()),
-                        None,
-                    );
-                    return None;
-                }
-                Some(SeriesSource::Path(path))
-            }
+            SeriesSpec::Path(path) => self.series_path(name, path, None),
+            SeriesSpec::File(file) => self.series_path(name, &file.path, file.version),
+            SeriesSpec::Message(message) => Some(SeriesSource::Message {
+                id: message.message.trim_matches(['<', '>']).to_owned(),
+                version: message.version,
+            }),
             SeriesSpec::Git(git) => Some(SeriesSource::GitRange {
                 repo: self.folder.join(&git.repo),
                 range: git.range.clone(),
             }),
         }
+    }
+
+    fn series_path(
+        &mut self,
+        name: &str,
+        written: &str,
+        version: Option<u32>,
+    ) -> Option<SeriesSource> {
+        let path = self.folder.join(written);
+        if path.exists() {
+            return Some(SeriesSource::Path { path, version });
+        }
+        let (line, column) = self.position(&["series", name]);
+        self.problems.push(
+            line,
+            column,
+            format!("{} does not exist", path.display()),
+            None,
+        );
+        None
     }
 
     fn must_be_file(&mut self, written: &At<String>, path: &Path) {

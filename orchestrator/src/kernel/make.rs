@@ -26,8 +26,8 @@ pub(super) struct Make<'a> {
     pub objects: PathBuf,
     /// Architecture.
     pub arch: Arch,
-    /// Prefix of cross tools (`sh4-linux-gnu-`).
-    pub cross: Option<String>,
+    /// More variables: the compiler, warnings.
+    pub variables: Vec<String>,
     /// Folder put in front of `PATH`, where compilers are links to ccache.
     pub front: Option<PathBuf>,
     /// Processes at once.
@@ -83,12 +83,9 @@ impl Make<'_> {
             .arg(&self.tree)
             .arg(format!("O={}", self.objects.display()))
             .arg(format!("ARCH={}", self.arch.0))
-            .arg(format!("-j{}", self.jobs));
-        match &self.cross {
-            Some(prefix) => command.arg(format!("CROSS_COMPILE={prefix}")),
-            None => command.arg(format!("CC={}", self.tools.cc.display())),
-        };
-        command.args(arguments);
+            .arg(format!("-j{}", self.jobs))
+            .args(&self.variables)
+            .args(arguments);
         for name in UNWANTED {
             command.env_remove(name);
         }

@@ -48,6 +48,8 @@ struct KeptFile {
 pub(super) struct Made<'a> {
     pub reference: &'a KernelRef,
     pub objects: PathBuf,
+    /// Path of the image below the objects.
+    pub image: String,
     pub source_id: &'a str,
     pub compiler: &'a str,
     pub recompiled: u32,
@@ -64,7 +66,11 @@ impl Kept {
         let same_size = |file: &KeptFile| matches!(fs::metadata(entry.join(&file.name)), Ok(m) if m.len() == file.bytes);
         let whole =
             same_size(&record.vmlinux) && same_sum(&record.image) && same_sum(&record.config);
-        whole.then(|| Self {
+        if !whole {
+            return None;
+        }
+        Cache::touch(entry);
+        Some(Self {
             entry: entry.to_owned(),
             record,
         })
@@ -103,7 +109,7 @@ impl Made<'_> {
     /// Copies what matters into the cache.
     pub fn keep(self, cache: &Cache, entry: &Path) -> Result<Kept, KernelError> {
         let release_file = self.objects.join("include/config/kernel.release");
-        let image = self.objects.join("arch/x86/boot/bzImage");
+        let image = self.objects.join(&self.image);
         let vmlinux = self.objects.join("vmlinux");
         for path in [&image, &vmlinux, &release_file] {
             if !path.is_file() {

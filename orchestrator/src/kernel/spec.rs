@@ -115,6 +115,25 @@ impl Arch {
     }
 }
 
+impl Arch {
+    /// The make target of a bootable image.
+    pub fn image_target(&self) -> &'static str {
+        match self.folder() {
+            "x86" => "bzImage",
+            "arm64" | "riscv" => "Image",
+            _ => "vmlinux",
+        }
+    }
+
+    /// Where that image is, below the objects.
+    pub fn image(&self) -> String {
+        match self.image_target() {
+            "vmlinux" => "vmlinux".to_owned(),
+            target => format!("arch/{}/boot/{target}", self.folder()),
+        }
+    }
+}
+
 impl Default for Arch {
     fn default() -> Self {
         Self("x86_64".to_owned())
@@ -124,9 +143,20 @@ impl Default for Arch {
 /// Where a patch series comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SeriesSource {
-    /// A folder of patches, ordered by name (or by its `series` file), a quilt
-    /// `series` file, or a mailbox.
-    Path(PathBuf),
+    /// A folder of patches, a quilt `series` file, a mailbox, or one patch.
+    Path {
+        /// The folder or file.
+        path: PathBuf,
+        /// Which version of a series in mails; the newest when left out.
+        version: Option<u32>,
+    },
+    /// A series in the archive of mailing lists.
+    Message {
+        /// Message-id of one of its mails.
+        id: String,
+        /// Which version; the newest when left out.
+        version: Option<u32>,
+    },
     /// Commits of a git repository, oldest first.
     GitRange {
         /// Path of the repository.

@@ -33,6 +33,8 @@ pub struct Tools {
     pub tar: PathBuf,
     /// `git`.
     pub git: PathBuf,
+    /// `b4`, which fetches series from the archive of mailing lists.
+    pub b4: PathBuf,
     /// `ccache`; nothing to build without it.
     pub ccache: Option<PathBuf>,
     /// The value of `PATH` the others are looked up in.
@@ -53,6 +55,7 @@ impl Tools {
             cpio: "cpio".into(),
             tar: "tar".into(),
             git: "git".into(),
+            b4: "b4".into(),
             ccache: find_in_path(OsStr::new("ccache"), path),
             path: path.map(OsStr::to_owned),
         }

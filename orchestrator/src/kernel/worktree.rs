@@ -70,6 +70,37 @@ impl WorkTree {
         Ok(work)
     }
 
+    /// Makes `folder` a copy of another tree, objects included, so that a changed
+    /// configuration recompiles only what depends on the changed options: kbuild
+    /// keeps account of that for each object. The other tree's lock is held.
+    pub fn adopt(folder: &Path, donor: &Path) -> io::Result<()> {
+        let Some(mut state) = read_json::<State>(&donor.join("state.json")) else {
+            return Ok(());
+        };
+        let objects = donor.join("tree/o");
+        if folder.exists() || !objects.join("vmlinux").is_file() {
+            return Ok(());
+        }
+        let copied = (|| {
+            fs::create_dir_all(folder.join("tree"))?;
+            for entry in fs::read_dir(donor.join("tree"))? {
+                let entry = entry?;
+                let place = folder.join("tree").join(entry.file_name());
+                if entry.path() == objects {
+                    copy_objects(&objects, &place, &donor.join("tree"), &folder.join("tree"))?;
+                } else {
+                    copy_tree(&entry.path(), &place)?;
+                }
+            }
+            state.configured = None;
+            write_json(&folder.join("state.json"), &state)
+        })();
+        if copied.is_err() {
+            fs::remove_dir_all(folder)?;
+        }
+        copied
+    }
+
     /// The source files.
     pub fn path(&self) -> PathBuf {
         self.folder.join("tree")
@@ -171,15 +202,63 @@ fn link_target(path: &Path) -> Option<PathBuf> {
     fs::read_link(path).ok()
 }
 
+/// Copies objects by contents, with their times: compilers write into an object
+/// that is there, and make compares times.
+///
+/// kbuild's own notes (`.X.o.cmd`) have paths relative to the tree. Those of the
+/// programs under tools/ have absolute ones; they are changed from the old tree to
+/// the new, or objtool, on which every object depends, would be made again.
+fn copy_objects(from: &Path, to: &Path, old: &Path, new: &Path) -> io::Result<()> {
+    for entry in WalkDir::new(from) {
+        let entry = entry?;
+        let place = below(to, from, entry.path());
+        let kind = entry.file_type();
+        if kind.is_dir() {
+            fs::create_dir_all(&place)?;
+            continue;
+        }
+        if kind.is_symlink() {
+            std::os::unix::fs::symlink(fs::read_link(entry.path())?, &place)?;
+            continue;
+        }
+        let is_note = entry
+            .path()
+            .extension()
+            .is_some_and(|end| end == "cmd" || end == "d");
+        if is_note {
+            let note = String::from_utf8_lossy(&fs::read(entry.path())?).into_owned();
+            let (old, new) = (old.to_string_lossy(), new.to_string_lossy());
+            fs::write(&place, note.replace(&*old, &new))?;
+        } else {
+            fs::copy(entry.path(), &place)?;
+        }
+        let modified = entry.metadata()?.modified()?;
+        fs::File::options()
+            .write(true)
+            .open(&place)?
+            .set_modified(modified)?;
+    }
+    Ok(())
+}
+
+/// Where a path below `from` is below `to`.
+fn below(to: &Path, from: &Path, path: &Path) -> PathBuf {
+    let inside = path
+        .strip_prefix(from)
+        .expect("walkdir stays below its root");
+    // Joining an empty path would put a slash behind a file's name.
+    if inside.as_os_str().is_empty() {
+        to.to_owned()
+    } else {
+        to.join(inside)
+    }
+}
+
 /// Copies a tree by hard links (by contents where the file system refuses).
 fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
     for entry in WalkDir::new(from) {
         let entry = entry?;
-        let inside = entry
-            .path()
-            .strip_prefix(from)
-            .expect("walkdir stays below its root");
-        let place = to.join(inside);
+        let place = below(to, from, entry.path());
         let kind = entry.file_type();
         if kind.is_dir() {
             fs::create_dir_all(&place)?;
@@ -257,6 +336,37 @@ mod tests {
         assert_eq!(fs::read(&fair).unwrap(), b"kernel/sched/fair.c\n");
         assert!(mtime(&fair) >= patched_time && mtime(&fair) > fair_time);
         assert!(!work.path().join("kernel/new.c").exists());
+    }
+
+    #[tokio::test]
+    async fn an_adopted_tree_keeps_times_and_shares_no_object() {
+        let (folder, source) = fixture();
+        let donor = folder.path().join("donor");
+        let mut work = WorkTree::open(&donor, &source).await.unwrap();
+        work.lay(&source, &overlay(&[("kernel/sched/rt.c", Some("x\n"))]))
+            .unwrap();
+        fs::create_dir_all(work.objects()).unwrap();
+        fs::write(work.objects().join("vmlinux"), "linked").unwrap();
+        let place = folder.path().join("work");
+        WorkTree::adopt(&place, &donor).unwrap();
+        let mut adopted = WorkTree::open(&place, &source).await.unwrap();
+        for file in ["kernel/sched/rt.c", "o/vmlinux"] {
+            assert_eq!(
+                mtime(&donor.join("tree").join(file)),
+                mtime(&place.join("tree").join(file))
+            );
+        }
+        fs::write(adopted.objects().join("vmlinux"), "other").unwrap();
+        assert_eq!(fs::read(donor.join("tree/o/vmlinux")).unwrap(), b"linked");
+        // It knows what it differs in.
+        assert_eq!(
+            adopted.lay(&source, &Overlay::default()).unwrap(),
+            ["kernel/sched/rt.c"]
+        );
+        assert_eq!(
+            fs::read(donor.join("tree/kernel/sched/rt.c")).unwrap(),
+            b"x\n"
+        );
     }
 
     #[tokio::test]

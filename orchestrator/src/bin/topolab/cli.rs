@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::{
-    bisect, boot, compare, demo, doctor, extras, failure::Failure, kernel, report, run, schema,
+    bisect, boot, compare, demo, doctor, extras, failure::Failure, gc, kernel, report, run, schema,
     terminal::Terminal, topology,
 };
 
@@ -52,6 +52,8 @@ enum Verb {
     Report(report::ReportArgs),
     /// Build kernels with and without patches
     Kernel(kernel::KernelArgs),
+    /// Make room in the cache
+    Gc(gc::GcArgs),
     /// Print the JSON Schema of a kind of file, for editors
     Schema(schema::SchemaArgs),
     /// Print a shell completion script
@@ -79,6 +81,7 @@ impl Cli {
             Verb::Compare(args) => compare::run(args, terminal),
             Verb::Report(args) => report::run(args, terminal),
             Verb::Kernel(args) => kernel::run(args, terminal),
+            Verb::Gc(args) => gc::run(args, terminal),
             Verb::Schema(args) => Ok(schema::run(args, terminal)),
             Verb::Completions(args) => Ok(extras::completions(args, terminal)),
             Verb::Man => extras::manual(terminal),

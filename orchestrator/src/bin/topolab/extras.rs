@@ -32,8 +32,8 @@ pub fn manual(terminal: &Terminal) -> Result<ExitCode, Failure> {
 }
 
 /// Verbs that are promised and not there yet.
-const PROMISED: [&str; 9] = [
-    "boot", "doctor", "report", "gc", "history", "image", "shell", "cp", "console",
+const PROMISED: [&str; 8] = [
+    "boot", "doctor", "report", "history", "image", "shell", "cp", "console",
 ];
 
 /// Tells a verb that is not there yet from one that is misspelt.

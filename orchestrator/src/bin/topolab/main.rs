@@ -10,6 +10,7 @@ mod doctor;
 mod extras;
 mod failure;
 mod folders;
+mod gc;
 mod interrupt;
 mod kernel;
 mod lab;

@@ -106,6 +106,7 @@ impl Unpacked {
     /// One that is complete in the cache.
     fn find(entry: &Path) -> Option<Self> {
         let marker = read_json::<Marker>(&entry.join("package.json"))?;
+        Cache::touch(entry);
         Some(Self {
             root: entry.join("root"),
             file_name: marker.file_name,

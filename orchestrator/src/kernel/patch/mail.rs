@@ -1,19 +1,17 @@
-//! One patch out of one file: a mail as `git format-patch` and mail clients write
-//! it, or a bare diff with words before it.
+//! One patch out of one text: a mail, or a bare diff with words before it.
 
 use std::path::Path;
 
-use mailparse::MailHeaderMap;
-
 use super::Patch;
 use super::diff::{self, DiffError};
+use super::mailbox::{self, Mail, MailError};
 
-/// A file that is no patch.
+/// A text that is no patch.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
     /// The mail's headers or encoding cannot be read.
-    #[error("not a mail that can be decoded: {0}")]
-    Mail(String),
+    #[error(transparent)]
+    Mail(#[from] MailError),
     /// The diff cannot be read.
     #[error("{0}")]
     Diff(DiffError),
@@ -24,48 +22,52 @@ pub enum PatchError {
 
 /// Reads a patch. `origin` is only a name here.
 pub fn read_patch(origin: &Path, bytes: &[u8]) -> Result<Patch, PatchError> {
-    let (mut subject, mut author) = (String::new(), None);
-    let body = if is_mail(bytes) {
-        let bytes = strip_from_line(bytes);
-        let mail =
-            mailparse::parse_mail(bytes).map_err(|error| PatchError::Mail(error.to_string()))?;
-        let header = |name: &str| mail.headers.get_first_value(name);
-        subject = plain_subject(&header("Subject").unwrap_or_default());
-        author = header("From");
-        let body = mail
-            .get_body_raw()
-            .map_err(|error| PatchError::Mail(error.to_string()))?;
-        unix_lines(&body)
-    } else {
-        bytes.to_vec()
-    };
-    let files = diff::read(&body).map_err(PatchError::Diff)?;
-    if files.is_empty() {
-        return Err(PatchError::NoDiff);
+    if is_mail(bytes) {
+        return patch_of_mail(origin, &mailbox::read(bytes)?);
     }
-    let mut message = before_diff(&body);
-    // A mail sent for someone else names the author in its first line.
-    if let Some(rest) = message.strip_prefix("From: ")
-        && let Some((name, rest)) = rest.split_once('\n')
-    {
-        author = Some(name.trim().to_owned());
-        message = rest.trim_start().to_owned();
-    }
-    if subject.is_empty() {
-        subject = message.lines().next().unwrap_or_default().to_owned();
-    }
+    let files = files_of(bytes)?;
+    let message = before_diff(&String::from_utf8_lossy(bytes));
     Ok(Patch {
         origin: origin.to_owned(),
-        subject,
-        author,
+        subject: message.lines().next().unwrap_or_default().to_owned(),
+        author: None,
         message,
         files,
-        text: body,
+        text: bytes.to_vec(),
     })
 }
 
+/// Reads the patch in a mail.
+pub(super) fn patch_of_mail(origin: &Path, mail: &Mail) -> Result<Patch, PatchError> {
+    let files = files_of(&mail.body)?;
+    let mut author = mail.from.clone();
+    let mut message = before_diff(&mail.words);
+    // A mail sent for someone else names the author in its first line.
+    if let Some(rest) = message.strip_prefix("From: ") {
+        let (name, rest) = rest.split_once('\n').unwrap_or((rest, ""));
+        author = Some(name.trim().to_owned());
+        message = rest.trim_start().to_owned();
+    }
+    Ok(Patch {
+        origin: origin.to_owned(),
+        subject: mail.tag.title.clone(),
+        author,
+        message,
+        files,
+        text: mail.body.clone(),
+    })
+}
+
+fn files_of(bytes: &[u8]) -> Result<Vec<diff::FilePatch>, PatchError> {
+    let files = diff::read(bytes).map_err(PatchError::Diff)?;
+    if files.is_empty() {
+        return Err(PatchError::NoDiff);
+    }
+    Ok(files)
+}
+
 /// A mail begins with a `From ` line or with header fields.
-fn is_mail(bytes: &[u8]) -> bool {
+pub(super) fn is_mail(bytes: &[u8]) -> bool {
     let first = bytes
         .split(|byte| *byte == b'\n')
         .next()
@@ -80,46 +82,8 @@ fn is_mail(bytes: &[u8]) -> bool {
         && name.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'-')
 }
 
-fn strip_from_line(bytes: &[u8]) -> &[u8] {
-    if !bytes.starts_with(b"From ") {
-        return bytes;
-    }
-    match bytes.iter().position(|byte| *byte == b'\n') {
-        Some(end) => &bytes[end + 1..],
-        None => bytes,
-    }
-}
-
-/// `git am` takes the carriage return from each line end; so do we.
-fn unix_lines(bytes: &[u8]) -> Vec<u8> {
-    let mut plain = Vec::with_capacity(bytes.len());
-    for line in bytes.split_inclusive(|byte| *byte == b'\n') {
-        match line.strip_suffix(b"\r\n") {
-            Some(start) => {
-                plain.extend_from_slice(start);
-                plain.push(b'\n');
-            }
-            None => plain.extend_from_slice(line),
-        }
-    }
-    plain
-}
-
-/// The subject without `[PATCH …]`, `Re:` and line folds.
-fn plain_subject(subject: &str) -> String {
-    let mut rest = subject.trim();
-    while let Some(inner) = rest.strip_prefix('[') {
-        match inner.split_once(']') {
-            Some((_, after)) => rest = after.trim_start(),
-            None => break,
-        }
-    }
-    rest.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
 /// What stands before the diff and its `---` line.
-fn before_diff(body: &[u8]) -> String {
-    let text = String::from_utf8_lossy(body);
+fn before_diff(text: &str) -> String {
     let mut message = String::new();
     for line in text.lines() {
         if line == "---" || line.starts_with("diff --git ") || line.starts_with("--- ") {
@@ -149,6 +113,15 @@ mod tests {
         assert!(patch.signed_off());
         assert!(patch.message.starts_with("Why."));
         assert_eq!(patch.files[0].path(), "f");
+    }
+
+    #[test]
+    fn a_mail_sent_for_someone_else() {
+        let text =
+            format!("From: S <s@x>\nSubject: [PATCH] t\n\nFrom: A <a@x>\n\nWhy.\n---\n{DIFF}");
+        let patch = read_patch(Path::new("x"), text.as_bytes()).unwrap();
+        assert_eq!(patch.author.as_deref(), Some("A <a@x>"));
+        assert_eq!(patch.message, "Why.");
     }
 
     #[test]

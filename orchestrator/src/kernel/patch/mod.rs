@@ -3,11 +3,15 @@
 
 pub mod apply;
 pub mod diff;
+mod import;
 mod mail;
+mod mailbox;
 mod overlay;
 mod series;
 
+pub use import::{ImportError, Imported, SkipReason, Skipped, read_mailbox, slug};
 pub use mail::{PatchError, read_patch};
+pub use mailbox::MailError;
 pub(crate) use overlay::hex;
 pub use overlay::{Change, Overlay, OverlayError, OverlayProblem};
 pub use series::{Series, SeriesError};

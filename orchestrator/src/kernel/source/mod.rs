@@ -113,7 +113,7 @@ pub(super) async fn obtain(
     tools: &Tools,
     events: Events<'_>,
 ) -> Result<SourceTree, SourceError> {
-    match source {
+    let tree = match source {
         Source::Package { pattern } => tarball::from_package(pattern, cache, tools, events).await,
         Source::Tarball { path, sha256 } => {
             tarball::checked(path, sha256, cache, tools, events).await
@@ -122,7 +122,9 @@ pub(super) async fn obtain(
         Source::Git { repo, reference } => {
             git::checkout(repo, reference, cache, tools, events).await
         }
-    }
+    }?;
+    Cache::touch(tree.path.parent().expect("a tree is inside its entry"));
+    Ok(tree)
 }
 
 impl SourceTree {
