@@ -6,7 +6,7 @@
 //! With results folders, each of their cells is also dealt into two halves at
 //! random and compared with itself.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use rand::{Rng, SeedableRng, seq::SliceRandom};
 use rand_chacha::ChaCha8Rng;
@@ -259,7 +259,7 @@ fn planted(shift: f64, cov: f64) {
 }
 
 /// Each cell of real results against itself.
-fn real(folder: &PathBuf) -> Result<(), store::StoreError> {
+fn real(folder: &Path) -> Result<(), store::StoreError> {
     let results = store::load(folder)?;
     let rules = rules(0.05, 0);
     let mut random = ChaCha8Rng::seed_from_u64(9);
@@ -305,7 +305,7 @@ fn main() -> Result<(), store::StoreError> {
     planted(0.05, 0.03);
     planted(0.0, 0.03);
     for folder in std::env::args_os().skip(1) {
-        real(&folder.into())?;
+        real(Path::new(&folder))?;
     }
     Ok(())
 }
