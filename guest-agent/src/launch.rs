@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::own_cpus;
+use crate::{own_cpus, own_memory};
 
 /// Why a child cannot begin.
 #[derive(Debug, thiserror::Error)]
@@ -45,7 +45,7 @@ pub fn prepare(
     let group = cgroup.map(|group| open_group(root, group)).transpose()?;
     let cpus = own_cpus::first();
     // SAFETY: between fork and exec only async-signal-safe calls are made
-    // (write, sched_setaffinity, signal, setsid, ioctl), nothing is allocated, and `group` outlives the call.
+    // (write, sched_setaffinity, set_mempolicy, signal, setsid, ioctl), nothing is allocated, and `group` outlives the call.
     unsafe {
         command.pre_exec(move || {
             if let Some(group) = &group
@@ -58,6 +58,7 @@ pub fn prepare(
                 // group then decides alone.
                 let _ = rustix::thread::sched_setaffinity(None, cpus);
             }
+            own_memory::let_go();
             for signal in 1..libc::SIGRTMAX() {
                 // Ignored signals outlive exec, and a service may have been
                 // started with some. SIGKILL and SIGSTOP refuse.

@@ -12,6 +12,7 @@ mod modules;
 mod monitor;
 mod observe;
 mod own_cpus;
+mod own_memory;
 mod port;
 mod realtime;
 mod settings;
@@ -39,7 +40,10 @@ fn main() -> ExitCode {
     match arguments[..] {
         [workload::FLAG, part, parameters] => workload::child_main(part, parameters),
         // The kernel hands PID 1 whatever it did not understand itself.
-        _ if std::process::id() == 1 => init(),
+        _ if std::process::id() == 1 => {
+            own_memory::keep_still();
+            init()
+        }
         ["--service"] => service(),
         ["--stdio"] => stdio(),
         ["--version"] => {

@@ -53,7 +53,7 @@ fn the_patch_stops_the_scanner_and_the_control_does_not_change() {
         "--only",
         "dual-node-4",
         "--rounds",
-        "4",
+        "5",
         "--seed",
         "1",
         "--accel",
@@ -74,7 +74,7 @@ fn the_patch_stops_the_scanner_and_the_control_does_not_change() {
             .iter()
             .filter(|r| r.outcome.has_result())
             .count()
-            >= 16,
+            >= 20,
         "{said}"
     );
     let of = |kernel: &str, settings: &str| -> Vec<f64> {

@@ -423,16 +423,9 @@ fn load(folder: &Path) -> Result<(Plan, Vec<Entry>, u64), SessionError> {
     Ok((plan, entries, whole))
 }
 
-/// Takes the folder's lock, which the kernel releases when the process dies.
 fn lock(folder: &Path) -> Result<File, SessionError> {
     let file = folder.join("lock");
-    let handle = File::create(&file).map_err(io_error(&file, "make the lock file"))?;
-    match rustix::fs::flock(
-        &handle,
-        rustix::fs::FlockOperation::NonBlockingLockExclusive,
-    ) {
-        Ok(()) => Ok(handle),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(SessionError::Busy(folder.to_owned())),
-        Err(error) => Err(io_error(&file, "lock the file")(error.into())),
-    }
+    crate::store::lock::hold(&file)
+        .map_err(io_error(&file, "lock the file"))?
+        .ok_or_else(|| SessionError::Busy(folder.to_owned()))
 }

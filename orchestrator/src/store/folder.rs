@@ -324,22 +324,11 @@ pub(crate) fn write_durably<T: Serialize>(path: &Path, value: &T) -> Result<(), 
         .map_err(StoreError::io(folder, "sync the folder"))
 }
 
-/// Takes the folder's lock, which the kernel releases when the process dies.
 fn lock(path: &Path) -> Result<File, StoreError> {
     let file = path.join("lock");
-    let handle = File::create(&file).map_err(StoreError::io(&file, "make the lock file"))?;
-    match rustix::fs::flock(
-        &handle,
-        rustix::fs::FlockOperation::NonBlockingLockExclusive,
-    ) {
-        Ok(()) => Ok(handle),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(StoreError::Busy(path.into())),
-        Err(error) => Err(StoreError::Io {
-            path: file,
-            what: "lock the folder",
-            source: error.into(),
-        }),
-    }
+    super::lock::hold(&file)
+        .map_err(StoreError::io(&file, "lock the folder"))?
+        .ok_or_else(|| StoreError::Busy(path.into()))
 }
 
 #[cfg(test)]
