@@ -166,7 +166,7 @@ fn add_modules(archive: &mut Archive, choice: &ModuleChoice) -> Result<(), Image
         let bytes = read(&choice.tree.folder().join(path))?;
         archive.file(&format!("{folder}/{path}"), 0o644, bytes)?;
     }
-    let dependencies = choice.tree.dependency_file(&all);
+    let dependencies = choice.tree.dependency_file(&all)?;
     archive.file(
         &format!("{folder}/modules.dep"),
         0o644,
