@@ -17,6 +17,7 @@ pub mod host;
 pub mod image;
 pub mod kernel;
 pub mod outcome;
+pub mod parallel;
 pub mod plan;
 pub mod qemu;
 pub mod report;

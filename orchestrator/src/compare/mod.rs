@@ -4,6 +4,7 @@
 
 mod environment;
 mod gate;
+pub mod history;
 mod notice;
 mod pairs;
 pub mod pivot;
@@ -21,6 +22,7 @@ pub use values::{RunValue, Side};
 pub(crate) use values::{combine, per_run};
 
 use crate::{
+    parallel::in_parallel,
     plan::Cell,
     stats::{
         bootstrap::Change,
@@ -254,10 +256,7 @@ fn build(
     };
     let cells: Vec<&Cell> = pairs.iter().map(|pair| &pair.cell).collect();
     let (constants, axes) = axes_of(&cells);
-    let tables: Vec<MetricTable> = wanted
-        .iter()
-        .map(|metric| table(metric, &values, pairs, request))
-        .collect();
+    let tables = in_parallel(&wanted, |metric| table(metric, &values, pairs, request));
     let mut comparison = Comparison {
         experiment: request.experiment.into(),
         sources: sources.iter().map(|source| source.name.into()).collect(),

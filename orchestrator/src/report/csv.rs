@@ -1,7 +1,7 @@
 //! One line per comparison, with plain numbers in the metric's own unit.
 
 use crate::{
-    compare::{Comparison, Side},
+    compare::{Comparison, Side, history::History},
     plan::Cell,
     stats::bootstrap::Scale,
 };
@@ -84,6 +84,51 @@ pub fn render(comparison: &Comparison) -> Result<String, csv::Error> {
                     .as_ref()
                     .map_or(String::new(), |v| words::word(v).into()),
             );
+            writer.write_record(&fields)?;
+        }
+    }
+    let bytes = writer.into_inner().map_err(|error| error.into_error())?;
+    Ok(String::from_utf8(bytes).expect("only strings were written"))
+}
+
+/// Histories: a line per cell and night, with plain numbers.
+///
+/// # Errors
+/// None in practice: the writer is memory.
+pub fn histories(histories: &[History]) -> Result<String, csv::Error> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    writer.write_record([
+        "metric",
+        "unit",
+        "kernel",
+        "topology",
+        "cmdline",
+        "settings",
+        "workload",
+        "night",
+        "results",
+        "runs",
+        "mean",
+        "cov",
+        "median",
+        "change_of_level",
+        "p",
+    ])?;
+    for history in histories {
+        for (place, night) in history.nights.iter().enumerate() {
+            let mut fields = vec![history.metric.clone(), history.unit.clone()];
+            fields.extend(cell(Some(&history.cell)));
+            fields.extend([night.started.clone(), night.name.clone()]);
+            let summary = night.summary.as_ref();
+            let number =
+                |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
+            fields.push(summary.map_or("0".into(), |summary| summary.n.to_string()));
+            fields.push(number(summary.map(|summary| summary.mean)));
+            fields.push(number(summary.and_then(|summary| summary.cov)));
+            fields.push(number(summary.map(|summary| summary.median)));
+            let change = history.changes.iter().find(|change| change.at == place);
+            fields.push(number(change.map(|change| change.after - change.before)));
+            fields.push(number(change.map(|change| change.p)));
             writer.write_record(&fields)?;
         }
     }

@@ -3,6 +3,7 @@
 pub mod campaign;
 pub mod csv;
 pub mod grid;
+pub mod history;
 pub mod html;
 pub mod json;
 pub mod jsonl;

@@ -196,14 +196,13 @@ fn notes(pivot: &Pivot, shape: Shape) -> Vec<String> {
         }
         Shape::PerRunTotal => "every value, and their total",
     };
-    let mut note = format!("{what} over {count}");
-    if !pivot.combined.is_empty() {
-        let labels = pivot.combined.join(", ");
-        note += &match pivot.each {
-            Each::Run => format!("; {labels} {} within a run", combined(pivot.per_run)),
-            Each::Sample => format!("; pooled over {labels}"),
-        };
-    }
+    let labels = pivot.combined.join(", ");
+    let over = match pivot.each {
+        _ if labels.is_empty() => String::new(),
+        Each::Run => format!("; {labels} {} within a run", combined(pivot.per_run)),
+        Each::Sample => format!("; pooled over {labels}"),
+    };
+    let note = format!("{what} over {count}{over}");
     let mut notes = vec![note];
     if pivot.untrusted && matches!(pivot.kind, MetricKind::Duration | MetricKind::Rate) {
         notes.push(format!(

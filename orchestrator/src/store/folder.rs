@@ -21,7 +21,10 @@ use std::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::record::{FORMAT, RunRecord};
-use crate::plan::{Cell, ExperimentSpec};
+use crate::{
+    parallel::in_parallel,
+    plan::{Cell, ExperimentSpec},
+};
 
 /// What was planned.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -245,7 +248,6 @@ pub fn load(path: &Path) -> Result<Results, StoreError> {
     }
     let meta = read::<CampaignMeta>(&file, "campaign")?;
     let runs = path.join("runs");
-    let mut records = Vec::new();
     let mut names: Vec<_> = fs::read_dir(&runs)
         .map_err(StoreError::io(&runs, "list the folder"))?
         .collect::<Result<Vec<_>, _>>()
@@ -255,9 +257,9 @@ pub fn load(path: &Path) -> Result<Results, StoreError> {
         .filter(|file| file.is_file())
         .collect();
     names.sort();
-    for file in names {
-        records.push(read::<RunRecord>(&file, "run record")?);
-    }
+    let mut records = in_parallel(&names, |file| read::<RunRecord>(file, "run record"))
+        .into_iter()
+        .collect::<Result<Vec<_>, _>>()?;
     records.sort_by_key(|record| (record.index, record.attempt));
     Ok(Results {
         path: path.into(),

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::{
-    bisect, boot, compare, demo, doctor, extras, failure::Failure, gc, kernel, report, run, schema,
-    terminal::Terminal, topology,
+    bisect, boot, compare, demo, doctor, extras, failure::Failure, gc, history, kernel, report,
+    run, schema, terminal::Terminal, topology,
 };
 
 /// A lab for Linux scheduler, mm and cgroup patches
@@ -48,6 +48,8 @@ enum Verb {
     Topology(topology::TopologyArgs),
     /// Compare the cells of a campaign, or two campaigns
     Compare(compare::CompareArgs),
+    /// Show one metric over many nights, and where its level changed
+    History(history::HistoryArgs),
     /// Write a campaign as HTML, JUnit, KTAP, KCIDB or lines of JSON
     Report(report::ReportArgs),
     /// Build kernels with and without patches
@@ -79,6 +81,7 @@ impl Cli {
             Verb::Demo(args) => demo::run(args, *terminal),
             Verb::Topology(args) => topology::run(args, terminal),
             Verb::Compare(args) => compare::run(args, terminal),
+            Verb::History(args) => history::run(args, terminal),
             Verb::Report(args) => report::run(args, terminal),
             Verb::Kernel(args) => kernel::run(args, terminal),
             Verb::Gc(args) => gc::run(args, terminal),

@@ -113,7 +113,8 @@ enum Format {
     Csv,
 }
 
-fn axis_value(text: &str) -> Result<(String, String), String> {
+/// Reads `AXIS=VALUE`.
+pub fn axis_value(text: &str) -> Result<(String, String), String> {
     text.split_once('=')
         .map(|(axis, value)| (axis.to_string(), value.to_string()))
         .ok_or_else(|| "write AXIS=VALUE, such as kernels=linux-6.12@base".to_string())
@@ -177,7 +178,7 @@ pub fn after_run(folder: &Path, json: bool, terminal: Terminal) -> Result<ExitCo
 
 /// Drops what fits no pattern. Baseline cells are cells like others: a pattern that
 /// drops them is told as a missing baseline.
-fn only(mut results: Results, patterns: &[(String, String)]) -> Result<Results, Failure> {
+pub fn only(mut results: Results, patterns: &[(String, String)]) -> Result<Results, Failure> {
     for (axis, pattern) in patterns {
         if !Cell::AXES.contains(&axis.as_str()) {
             let axes = Cell::AXES.join(", ");

@@ -11,6 +11,7 @@ mod extras;
 mod failure;
 mod folders;
 mod gc;
+mod history;
 mod interrupt;
 mod kernel;
 mod lab;

@@ -3,12 +3,14 @@
 //! marks what colours say too.
 
 mod metric;
+mod nights;
 mod plot;
 mod sections;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::campaign::Campaign;
+use crate::compare::history::History;
 
 /// Nothing may be fetched, nothing may run: the page holds what it shows.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:";
@@ -16,8 +18,42 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src dat
 /// Writes the page.
 pub fn render(campaign: &Campaign<'_>) -> String {
     let comparison = campaign.comparison;
-    let name = &campaign.meta.experiment.name.value;
     let samples = metric::samples(campaign);
+    page(
+        &campaign.meta.experiment.name.value,
+        &html! {
+            (sections::head(campaign))
+            (sections::gates(campaign))
+            (sections::differences(campaign))
+            (sections::notices(campaign))
+            @for table in &comparison.tables {
+                (metric::section(campaign, table, &samples))
+            }
+            (sections::runs(campaign))
+            (sections::failures(campaign))
+            (sections::builds(campaign))
+            (sections::topologies(campaign))
+            (sections::environment(campaign))
+            (sections::reproduce(campaign))
+        },
+    )
+}
+
+/// Writes a page of one metric over many nights.
+pub fn histories(histories: &[History]) -> String {
+    let name = histories
+        .first()
+        .map_or("history", |history| &history.metric);
+    page(
+        name,
+        &html! {
+            header { h1 { (name) " over the nights" } }
+            @for history in histories { (nights::section(history)) }
+        },
+    )
+}
+
+fn page(title: &str, body: &Markup) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -25,26 +61,12 @@ pub fn render(campaign: &Campaign<'_>) -> String {
                 meta charset="utf-8";
                 meta http-equiv="Content-Security-Policy" content=(POLICY);
                 meta name="viewport" content="width=device-width, initial-scale=1";
-                title { (name) " · topolab" }
+                title { (title) " · topolab" }
                 // A favicon of nothing keeps browsers from asking a server for one.
                 link rel="icon" href="data:,";
                 style { (PreEscaped(include_str!("style.css"))) }
             }
-            body {
-                (sections::head(campaign))
-                (sections::gates(campaign))
-                (sections::differences(campaign))
-                (sections::notices(campaign))
-                @for table in &comparison.tables {
-                    (metric::section(campaign, table, &samples))
-                }
-                (sections::runs(campaign))
-                (sections::failures(campaign))
-                (sections::builds(campaign))
-                (sections::topologies(campaign))
-                (sections::environment(campaign))
-                (sections::reproduce(campaign))
-            }
+            body { (body) }
         }
     };
     page.into_string()

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use maud::{Markup, html};
 
 use crate::{
-    report::number::number,
+    report::number::{Unit, number},
     stats::summary::{quantile, sorted},
 };
 
@@ -185,6 +185,54 @@ pub(super) fn order(values: &[(usize, f64)], caption: &str) -> Markup {
                 div.ticks {
                     span style="left:0%" { "run 0" }
                     span style="left:100%" { "run " (last as usize) }
+                }
+            }
+        }
+    }
+}
+
+/// Means over nights, with lines where a level holds.
+pub(super) fn levels(
+    means: &[(usize, f64)],
+    steps: &[(usize, usize, f64)],
+    unit: &Unit,
+    ends: (&str, &str),
+) -> Markup {
+    const HEIGHT: f64 = 150.0;
+    let scale = Scale::of(means.iter().map(|(_, mean)| *mean));
+    let last = means
+        .iter()
+        .map(|(night, _)| *night)
+        .max()
+        .unwrap_or(0)
+        .max(1) as f64;
+    let x = |night: usize| (night as f64 / last * WIDTH * 10.0).round() / 10.0;
+    let y = |value: f64| ((1.0 - scale.share(value)) * HEIGHT * 10.0).round() / 10.0;
+    let (mut dots, mut grid, mut lines) = (String::new(), String::new(), String::new());
+    for (night, mean) in means {
+        let _ = write!(dots, "M{} {}h0", x(*night), y(*mean));
+    }
+    for tick in &scale.ticks {
+        let _ = write!(grid, "M0 {}h1000", y(*tick));
+    }
+    for (start, end, level) in steps {
+        let _ = write!(lines, "M{} {}H{}", x(*start), y(*level), x(*end));
+    }
+    html! {
+        figure {
+            figcaption { "a dot per night" @if !unit.name.is_empty() { ", " (unit.name) } @if !steps.is_empty() { "; dashed: levels between changes" } }
+            div.order {
+                @for tick in &scale.ticks {
+                    span.y style=(format!("top:{:.1}px", y(*tick))) { (unit.show(*tick)) }
+                }
+                svg viewBox="0 0 1000 150" preserveAspectRatio="none" role="img" aria-label="means over nights" {
+                    path.grid d=(grid) {}
+                    path.trend d=(lines) {}
+                    path.dots.n d=(dots) {}
+                }
+                div.ticks {
+                    span style="left:0%" { (ends.0) }
+                    span style="left:100%" { (ends.1) }
                 }
             }
         }
