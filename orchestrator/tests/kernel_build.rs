@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use topolab::kernel::{
     self, BuildEvent, Builder, BuiltKernel, Cache, Ccache, Kernel, KernelError, Tools, Variant,
+    check::{self, CheckRequest, Status},
 };
 
 const MAKEFILE: &str = r#"
@@ -20,7 +21,8 @@ $(O)/%.o: %.c
 	@mkdir -p $(@D)
 	@echo '  CC      $*.o'
 	@! grep -q SLOW $< || sleep 60
-	@cd $(O) && $(CC) -c -o $*.o ../$<
+	@cd $(O) && $(CC) -Wall -Werror=implicit-function-declaration \
+	  $$(sed -n 's/^\(CONFIG_.*\)=y/-D\1/p' .config) -c -o $*.o ../$<
 $(O)/vmlinux: $(OBJS)
 	@echo '  LD      vmlinux'
 	@$(CC) -nostdlib -shared -Wl,--build-id=sha1 -o $@ $(OBJS)
@@ -28,7 +30,7 @@ $(BOOT): $(O)/vmlinux
 	@mkdir -p $(@D)
 	@cp $< $@
 allnoconfig:
-	@cp $(KCONFIG_ALLCONFIG) $(O)/.config
+	@cat /dev/null $(KCONFIG_ALLCONFIG) > $(O)/.config
 olddefconfig:
 	@sed -i '/CONFIG_LOST=/d' $(O)/.config
 prepare:
@@ -391,4 +393,130 @@ async fn a_package_that_does_not_exist_and_a_wrong_checksum() {
         cause.contains("has SHA-256") && cause.contains(&sum),
         "{cause}"
     );
+}
+
+/// A series whose second patch calls a helper that exists only with CONFIG_A; the
+/// third defines it for everybody.
+fn broken_series(lab: &Lab) {
+    let mail = |number: u32, title: &str, diff: &str| {
+        lab.write(
+            &format!("patches/000{number}-x.patch"),
+            &format!("From: A <a@b>\nSubject: [PATCH {number}/3] {title}\n\nWhy.\n\nSigned-off-by: A <a@b>\n---\n{diff}"),
+        );
+    };
+    fs::remove_file(lab.folder.path().join("patches/0001-pick.patch")).unwrap();
+    fs::remove_file(lab.folder.path().join("patches/0002-swap.patch")).unwrap();
+    mail(
+        1,
+        "a helper",
+        "--- /dev/null\n+++ b/mm/helper.h\n@@ -0,0 +1,3 @@\n+#ifdef CONFIG_A\n+static inline int helper(void) { return 7; }\n+#endif\n",
+    );
+    mail(
+        2,
+        "call it",
+        "--- a/mm/swap.c\n+++ b/mm/swap.c\n@@ -1,4 +1,6 @@\n+#include \"helper.h\"\n int swap(void)\n {\n-\treturn 3;\n+\tint unused;\n+\treturn helper();\n }\n",
+    );
+    mail(
+        3,
+        "for everybody",
+        "--- a/mm/helper.h\n+++ b/mm/helper.h\n@@ -1,3 +1,5 @@\n #ifdef CONFIG_A\n static inline int helper(void) { return 7; }\n+#else\n+static inline int helper(void) { return 0; }\n #endif\n\
+--- a/mm/swap.c\n+++ b/mm/swap.c\n@@ -1,6 +1,6 @@\n #include \"helper.h\"\n int swap(void)\n {\n-\tint unused;\n+\tint unused; /* still */\n \treturn helper();\n }\n",
+    );
+}
+
+fn request(targets: &[&str]) -> CheckRequest {
+    CheckRequest {
+        series: "s".to_owned(),
+        targets: targets.iter().map(|t| t.parse().unwrap()).collect(),
+        warnings: None,
+        sparse: false,
+        checkpatch: true,
+        first_bad: false,
+    }
+}
+
+#[tokio::test]
+async fn the_check_names_the_patch_the_target_and_the_line_and_what_heals_it() {
+    let lab = Lab::new();
+    broken_series(&lab);
+    let targets = ["x86_64:own", "x86_64:allnoconfig", "alpha:allnoconfig"];
+    let listen = |event| lab.events.lock().unwrap().push(event);
+    let checked = check::check(&lab.builder, &lab.kernel(), &request(&targets), &listen).await;
+    let report = checked.unwrap();
+    let statuses: Vec<Vec<&Status>> = report
+        .patches
+        .iter()
+        .map(|patch| patch.cells[..2].iter().map(|cell| &cell.status).collect())
+        .collect();
+    assert_eq!(
+        statuses,
+        [
+            [&Status::Ok, &Status::Ok],
+            [&Status::Ok, &Status::Broken],
+            [&Status::Ok, &Status::Ok],
+        ]
+    );
+    let broken = &report.patches[1].cells[1];
+    let finding = &broken.errors[0];
+    assert_eq!(broken.errors.len(), 1);
+    assert_eq!(
+        (finding.diagnostic.file.as_deref(), finding.diagnostic.line),
+        (Some("mm/swap.c"), Some(5))
+    );
+    assert!(finding.diagnostic.message.contains("helper"));
+    assert_eq!(finding.diagnostic.function.as_deref(), Some("swap"));
+    assert!(
+        finding
+            .source
+            .contains(&">     5  \treturn helper();".to_owned()),
+        "{finding:?}"
+    );
+    assert_eq!(
+        broken.reproduce,
+        [
+            "git am 0001-x.patch 0002-x.patch",
+            "make ARCH=x86_64 CC=gcc allnoconfig",
+            "make ARCH=x86_64 CC=gcc mm/swap.o",
+        ]
+    );
+    // The warning is the second patch's, and not again the third's.
+    assert_eq!(report.patches[1].cells[0].warnings.len(), 1);
+    assert!(
+        report.patches[2]
+            .cells
+            .iter()
+            .all(|cell| cell.warnings.is_empty())
+    );
+    assert_eq!(report.patches[2].cells[1].healed, 1);
+    assert!(report.broken() && !report.patches[1].bisects() && report.patches[2].bisects());
+    // A target without a compiler is told, and the others go on.
+    let alpha = report.targets[2].not_tested.as_deref().unwrap();
+    assert!(alpha.contains("gcc-alpha-linux-gnu"), "{alpha}");
+    assert!(matches!(
+        report.patches[0].cells[2].status,
+        Status::NotTested { .. }
+    ));
+    // A patch recompiles what it touches; asked again, nothing is compiled.
+    assert_eq!(report.patches[1].cells[0].recompiled, 1);
+    lab.events.lock().unwrap().clear();
+    let checked = check::check(&lab.builder, &lab.kernel(), &request(&targets), &listen).await;
+    assert_eq!(checked.unwrap().patches, report.patches);
+    let compiled = |event: &BuildEvent| matches!(event, BuildEvent::Compiling { .. });
+    assert!(!lab.events.lock().unwrap().iter().any(compiled));
+}
+
+#[tokio::test]
+async fn a_check_can_stop_at_the_first_bad_patch() {
+    let lab = Lab::new();
+    broken_series(&lab);
+    let request = CheckRequest {
+        first_bad: true,
+        ..request(&["x86_64:allnoconfig"])
+    };
+    let listen = |_| {};
+    let report = check::check(&lab.builder, &lab.kernel(), &request, &listen)
+        .await
+        .unwrap();
+    assert_eq!(report.patches.len(), 2);
+    assert!(!report.patches[1].bisects());
 }

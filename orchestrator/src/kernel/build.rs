@@ -72,6 +72,7 @@ pub async fn build(
             source,
             config,
             series: all,
+            ..
         } => {
             let series = match series {
                 Some(name) => Some(kernel.series(all, name)?),

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::check::{TargetError, TargetSpec};
 use super::config::{Setting, Value};
 use super::spec::{Arch, ConfigBase, ConfigRequest, Kernel, Recipe, SeriesSource, Source};
 use crate::document::node::{Node, Value as Yaml};
@@ -32,6 +33,10 @@ pub struct KernelSpec {
     /// Patch series, by name.
     #[serde(default)]
     pub series: BTreeMap<String, SeriesSpec>,
+    /// What `topolab kernel check` covers unless it is told: `ARCH[:CONFIG[:COMPILER]]`,
+    /// where CONFIG is `own`, a make target or the path of a `.config`.
+    #[serde(default)]
+    pub check: Vec<At<String>>,
     /// Architecture as `ARCH=` takes it; x86_64 when left out.
     #[serde(default)]
     pub arch: Option<At<String>>,
@@ -259,11 +264,31 @@ impl Checker<'_> {
             .iter()
             .filter_map(|(name, series)| Some((name.clone(), self.series(name, series)?)))
             .collect();
+        let check = self.targets(&spec.check);
         Some(Recipe::Build {
             source: source?,
             config: config?,
             series,
+            check,
         })
+    }
+
+    /// The targets of a check; the kernel's own configuration and the smallest one
+    /// when none is named.
+    fn targets(&mut self, written: &[At<String>]) -> Vec<TargetSpec> {
+        if written.is_empty() {
+            return ["x86_64:own", "x86_64:allnoconfig"]
+                .map(|target| target.parse().expect("these are targets"))
+                .to_vec();
+        }
+        let mut targets = Vec::new();
+        for one in written {
+            match one.parse() {
+                Ok(target) => targets.push(target),
+                Err(error @ TargetError { .. }) => self.problems.at(one, error.to_string(), None),
+            }
+        }
+        targets
     }
 
     fn source(&mut self, spec: &SourceSpec) -> Option<Source> {

@@ -76,6 +76,7 @@ pub async fn configure(
         source,
         config,
         series,
+        ..
     } = &kernel.recipe
     else {
         return Err(KernelError::NotBuilt {

@@ -8,6 +8,7 @@
 mod build;
 mod built;
 mod cache;
+pub mod check;
 mod config;
 mod configure;
 pub mod diagnostics;

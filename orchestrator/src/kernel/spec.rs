@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::check::TargetSpec;
 use super::config::Setting;
 
 /// A kernel that can be obtained.
@@ -41,6 +42,8 @@ pub enum Recipe {
         config: ConfigRequest,
         /// The patch series that can be laid over it, by name.
         series: BTreeMap<String, SeriesSource>,
+        /// What a build check covers unless it is told.
+        check: Vec<TargetSpec>,
     },
 }
 

@@ -25,6 +25,8 @@ pub(super) enum Purpose {
     Build,
     /// Looking at a configuration without disturbing the objects of a build.
     Configure,
+    /// Looking for complaints of the compiler.
+    Check,
 }
 
 /// What a workshop is made for.

@@ -212,6 +212,7 @@ pub fn of_mails(
         .map(|index| {
             let mail = &mails[index];
             let name = match mail.tag.number {
+                _ if mail.file.is_some() => mail.file.clone().unwrap_or_default(),
                 Some(number) => origin.join(format!("{number:04}-{}", slug(&mail.tag.title))),
                 None if mails.len() == 1 => origin.to_owned(),
                 None => origin.join(slug(&mail.tag.title)),

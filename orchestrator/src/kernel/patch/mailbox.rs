@@ -1,11 +1,15 @@
 //! Mailboxes and single mails as mail clients, `git format-patch` and `b4 am` write
 //! them: taken apart, decoded, and asked which patch of which series they are.
 
+use std::path::PathBuf;
+
 use mailparse::{MailHeaderMap, ParsedMail};
 
 /// One mail.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mail {
+    /// The file it is alone in, when it is.
+    pub file: Option<PathBuf>,
     /// The subject as sent, folds undone.
     pub subject: String,
     /// What its `[…]` says.
@@ -101,6 +105,7 @@ pub fn read(bytes: &[u8]) -> Result<Mail, MailError> {
     let (mut words, mut body) = (String::new(), Vec::new());
     texts(&parsed, &mut words, &mut body)?;
     Ok(Mail {
+        file: None,
         tag: tag(&subject),
         subject,
         from: field("From").map(|from| from.split_whitespace().collect::<Vec<_>>().join(" ")),

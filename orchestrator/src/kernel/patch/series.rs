@@ -146,11 +146,13 @@ impl Series {
         }
         let mut mails = Vec::new();
         for (path, bytes) in &texts {
-            for mail in mailbox::split(bytes) {
-                let mail = mailbox::read(&mail).map_err(|error| SeriesError::Patch {
+            let parts = mailbox::split(bytes);
+            for part in &parts {
+                let mut mail = mailbox::read(part).map_err(|error| SeriesError::Patch {
                     path: path.clone(),
                     problem: error.into(),
                 })?;
+                mail.file = (parts.len() == 1).then(|| path.clone());
                 mails.push(mail);
             }
         }

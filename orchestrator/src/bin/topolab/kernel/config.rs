@@ -97,7 +97,12 @@ fn story_text(story: &OptionStory) -> String {
                 lines.push(format!("  {verb}: {by}"));
             }
             kernel::kconfig::Cause::Unclear => {
-                lines.push(format!("  {verb}: nobody asked for it, or {cause}"));
+                let why = if story.asked.is_empty() {
+                    "nothing asks for it; its dependencies are met".to_owned()
+                } else {
+                    cause.to_string()
+                };
+                lines.push(format!("  {verb}: {why}"));
             }
             cause => lines.push(format!("  {verb}: {cause}")),
         }

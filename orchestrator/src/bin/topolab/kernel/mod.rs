@@ -1,6 +1,7 @@
 //! `topolab kernel`: what can be built, and building it.
 
 mod build;
+mod check;
 mod config;
 mod import;
 mod list;
@@ -41,6 +42,8 @@ enum Verb {
     List(list::ListArgs),
     /// Build a kernel, or several variants of it
     Build(build::BuildArgs),
+    /// Check that each patch of a series builds on every target
+    Check(check::CheckArgs),
     /// Show what a kernel is configured like, and why
     Config(config::ConfigArgs),
     /// Show what a mailbox, folder or thread holds, and keep it as a series
@@ -52,6 +55,7 @@ pub fn run(args: &KernelArgs, terminal: &Terminal) -> Result<ExitCode, Failure> 
     match &args.verb {
         Verb::List(list) => list::run(args.folder.as_deref(), list, terminal),
         Verb::Build(build) => build::run(args.folder.as_deref(), build, terminal),
+        Verb::Check(check) => check::run(args.folder.as_deref(), check, terminal),
         Verb::Config(config) => config::run(args.folder.as_deref(), config, terminal),
         Verb::Import(import) => import::run(import, terminal),
     }
