@@ -33,6 +33,13 @@ allnoconfig:
 	@cat /dev/null $(KCONFIG_ALLCONFIG) > $(O)/.config
 olddefconfig:
 	@sed -i '/CONFIG_LOST=/d' $(O)/.config
+modules:
+	@for c in $(if $(M),$(wildcard $(M)/*.c)); do \
+	  if grep -q MISSING $$c; then echo 'ERROR: modpost: "no_such" [m.ko] undefined!'; exit 1; fi; \
+	  $(CC) -c -o $${c%.c}.ko $$c || exit 1; done
+modules_install:
+	@mkdir -p $(INSTALL_MOD_PATH)/lib/modules/6.12.0-tiny/kernel
+	@echo own > $(INSTALL_MOD_PATH)/lib/modules/6.12.0-tiny/kernel/own.ko
 prepare:
 	@mkdir -p $(O)/include/config
 	@echo 6.12.0-tiny > $(O)/include/config/kernel.release
@@ -519,4 +526,61 @@ async fn a_check_can_stop_at_the_first_bad_patch() {
         .unwrap();
     assert_eq!(report.patches.len(), 2);
     assert!(!report.patches[1].bisects());
+}
+
+#[tokio::test]
+async fn modules_are_built_against_a_variant_and_missing_symbols_named() {
+    let lab = Lab::new();
+    lab.write("modules/m/Kbuild", "obj-m := m.o\n");
+    lab.write("modules/m/m.c", "int spin(void) { return 1; }\n");
+    let folders = [lab.folder.path().join("modules/m")];
+    let listen = |_| {};
+    let add = async |built: &BuiltKernel| {
+        kernel::with_modules(&lab.builder, &lab.kernel(), built, &folders, &listen).await
+    };
+    let plain = lab.build("1").await.unwrap();
+    let error = add(&plain).await.unwrap_err();
+    assert!(
+        error.to_string().contains("CONFIG_MODULES is off"),
+        "{error}"
+    );
+
+    lab.write(
+        "config/lean.config",
+        "CONFIG_A=y\nCONFIG_MODULES=y\nCONFIG_DRIVER=m\n",
+    );
+    lab.write(
+        "linux/Kconfig",
+        "config A\n\tbool \"a\"\nconfig MODULES\n\tbool \"m\"\nconfig DRIVER\n\ttristate \"d\"\n",
+    );
+    let built = lab.build("1").await.unwrap();
+    let own = built.modules.clone().unwrap();
+    assert!(own.join("lib/modules/6.12.0-tiny/kernel/own.ko").is_file());
+    // Another variant is built in between: the module is for the first.
+    lab.build("2").await.unwrap();
+    let with = add(&built).await.unwrap();
+    let root = with
+        .modules
+        .clone()
+        .unwrap()
+        .join("lib/modules/6.12.0-tiny");
+    assert!(root.join("extra/m.ko").is_file() && root.join("kernel/own.ko").is_file());
+    assert_eq!(with.image_sha256, built.image_sha256);
+    assert!(
+        !folders[0].join("m.ko").exists(),
+        "the user's folder stays clean"
+    );
+    // Kept, and noticed when damaged.
+    assert_eq!(add(&built).await.unwrap().modules, with.modules);
+    let sound = fs::read(root.join("extra/m.ko")).unwrap();
+    fs::write(root.join("extra/m.ko"), "damage").unwrap();
+    add(&built).await.unwrap();
+    assert_eq!(fs::read(root.join("extra/m.ko")).unwrap(), sound);
+
+    lab.write("modules/m/m.c", "/* MISSING */\n");
+    let error = add(&built).await.unwrap_err();
+    assert!(
+        error.to_string().contains("\"no_such\" [m.ko] undefined!"),
+        "{error}"
+    );
 }

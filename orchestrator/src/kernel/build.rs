@@ -8,20 +8,21 @@ use std::time::Instant;
 
 use super::built::{BuildEvent, BuiltKernel};
 use super::cache::{Cache, sha256_parts};
-use super::configure::{ConfigError, Request};
+use super::config::{KernelConfig, Value};
+use super::configure::ConfigError;
 use super::diagnostics::{self, Diagnostic, Severity};
 use super::error::{KernelError, io_error};
 use super::fetch::read_series;
 use super::make::compiled;
-use super::patch::{Overlay, Series, SeriesError};
+use super::patch::Overlay;
+use super::plan::{Plan, config_error};
 use super::prebuilt;
 use super::record::{Kept, Made};
-use super::source::{self, Events};
-use super::spec::{ConfigRequest, Kernel, Recipe, SeriesSource, Source};
-use super::toolchain::{Compiler, Toolchain};
+use super::source::Events;
+use super::spec::{Kernel, Recipe, SeriesSource};
 use super::tools::Tools;
 use super::variant::{KernelRef, KernelRequest, Variant};
-use super::workshop::{Order, Purpose, Workshop};
+use super::workshop::{Purpose, Workshop};
 
 /// Raised when what is kept in `built/` or how it is made changes its meaning.
 const FORMAT: &str = "1";
@@ -68,23 +69,14 @@ pub async fn build(
         variant: variant.clone(),
     };
     match &kernel.recipe {
-        Recipe::Build {
-            source,
-            config,
-            series: all,
-            ..
-        } => {
-            let series = match series {
-                Some(name) => Some(kernel.series(all, name)?),
-                None => None,
-            };
+        Recipe::Build { .. } => {
             let job = Job {
                 builder,
                 kernel,
                 reference,
                 events,
             };
-            job.run(source, config, series).await
+            job.run().await
         }
         Recipe::Image { .. } | Recipe::Package { .. } => {
             if *variant != Variant::Base {
@@ -149,53 +141,25 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    async fn run(
-        &self,
-        source: &Source,
-        config: &ConfigRequest,
-        series: Option<&SeriesSource>,
-    ) -> Result<BuiltKernel, KernelError> {
+    async fn run(&self) -> Result<BuiltKernel, KernelError> {
         let started = Instant::now();
-        let Builder { cache, tools, .. } = self.builder;
-        let request =
-            Request::read(config, &self.kernel.file).map_err(|source| self.config_error(source))?;
-        let series = match series {
-            Some(series) => read_series(series, tools)
-                .await
-                .map_err(|source| self.series_error(source))?,
-            None => Series::default(),
-        };
-        self.reference.variant.patches(series.len())?;
-        let toolchain = Toolchain::find(&config.arch, &Compiler::Gcc, tools).await?;
-        let tree = source::obtain(source, cache, tools, self.events)
-            .await
-            .map_err(|source| KernelError::Source {
-                kernel: self.kernel.name.clone(),
-                source: Box::new(source),
-            })?;
-        let overlay = series
-            .overlay(&self.reference.variant, |path| tree.read(path))
-            .map_err(|source| self.series_error(source))?;
-        let source_id = sha256_parts([tree.id.as_bytes(), overlay.digest().as_bytes()]);
+        let cache = &self.builder.cache;
+        let plan = Plan::make(self.builder, self.kernel, &self.reference, self.events).await?;
+        let arch = plan.request.arch();
+        let digest = plan.request.digest();
         let parts = [
             FORMAT,
-            &source_id,
-            &request.digest(),
-            &toolchain.id,
-            &config.arch.0,
+            &plan.source_id,
+            &digest,
+            &plan.toolchain.id,
+            &arch.0,
         ];
         let key = sha256_parts(parts.map(str::as_bytes));
         let entry = cache.entry("built", &key[..32]);
         if let Some(kept) = Kept::find(&entry) {
             return Ok(self.answer(&kept, started, true));
         }
-        let order = Order {
-            tree: &tree,
-            request: &request,
-            toolchain: &toolchain,
-            purpose: Purpose::Build,
-            more: &[],
-        };
+        let order = plan.order(Purpose::Build);
         let lock = order
             .lock(self.builder, self.events)
             .await
@@ -208,13 +172,19 @@ impl Job<'_> {
             .await
             .map_err(io_error(cache.root()))?;
         let log = self.log(&order.key()).map_err(io_error(cache.root()))?;
-        let recompiled = self.make(&mut workshop, &overlay, &log).await?;
+        let (config, recompiled) = self.make(&mut workshop, &plan.overlay, &log).await?;
+        let modules = if config.options().any(|(_, value)| *value == Value::Module) {
+            Some(self.modules(&workshop, &log).await?)
+        } else {
+            None
+        };
         let made = Made {
             reference: &self.reference,
             objects: workshop.work.objects(),
-            image: config.arch.image(),
-            source_id: &source_id,
-            compiler: &toolchain.id,
+            image: arch.image(),
+            source_id: &plan.source_id,
+            compiler: &plan.toolchain.id,
+            modules,
             recompiled,
             seconds: started.elapsed().as_secs_f64(),
             log,
@@ -223,22 +193,51 @@ impl Job<'_> {
         Ok(self.answer(&kept, started, false))
     }
 
-    /// Makes the image; returns how many objects were compiled.
+    /// Makes the kernel's modules and installs them into a folder of the workshop.
+    async fn modules(&self, workshop: &Workshop<'_>, log: &Path) -> Result<PathBuf, KernelError> {
+        let make = &workshop.make;
+        let place = workshop.folder().join("installed");
+        if place.exists() {
+            fs::remove_dir_all(&place).map_err(io_error(&place))?;
+        }
+        let install = format!("INSTALL_MOD_PATH={}", place.display());
+        for arguments in [
+            &["modules"][..],
+            // Which module needs which is told later, by whoever reads the folder.
+            &[
+                "modules_install",
+                "INSTALL_MOD_STRIP=1",
+                "DEPMOD=true",
+                &install,
+            ],
+        ] {
+            let ended = make
+                .run(arguments, log, |_, _| {})
+                .await
+                .map_err(io_error(&make.tools.make))?;
+            if !ended.status.success() {
+                return Err(self.build_error(log));
+            }
+        }
+        Ok(place)
+    }
+
+    /// Makes the image; returns the configuration and how many objects were compiled.
     async fn make(
         &self,
         workshop: &mut Workshop<'_>,
         overlay: &Overlay,
         log: &Path,
-    ) -> Result<u32, KernelError> {
+    ) -> Result<(KernelConfig, u32), KernelError> {
         let what = self.reference.to_string();
         let folder = workshop.folder().to_owned();
         workshop.lay(overlay).map_err(io_error(&folder))?;
-        let (_, lost) = workshop
+        let (config, lost) = workshop
             .configure(overlay, &what, log)
             .await
-            .map_err(|source| self.config_error(source))?;
+            .map_err(|source| config_error(&self.reference, source))?;
         if !lost.is_empty() {
-            return Err(self.config_error(ConfigError::Lost { lost }));
+            return Err(config_error(&self.reference, ConfigError::Lost { lost }));
         }
         let make = &workshop.make;
         let program = &make.tools.make;
@@ -272,7 +271,7 @@ impl Job<'_> {
             .await
             .map_err(io_error(program))?;
         if ended.status.success() {
-            Ok(ended.objects)
+            Ok((config, ended.objects))
         } else {
             Err(self.build_error(log))
         }
@@ -322,20 +321,6 @@ impl Job<'_> {
             what: self.reference.to_string(),
             first: Box::new(first),
             log: log.to_owned(),
-        }
-    }
-
-    fn config_error(&self, source: ConfigError) -> KernelError {
-        KernelError::Config {
-            what: self.reference.to_string(),
-            source: Box::new(source),
-        }
-    }
-
-    fn series_error(&self, source: SeriesError) -> KernelError {
-        KernelError::Series {
-            what: self.reference.to_string(),
-            source: Box::new(source),
         }
     }
 }

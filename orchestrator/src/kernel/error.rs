@@ -98,6 +98,38 @@ pub enum KernelError {
         /// The log.
         log: PathBuf,
     },
+    /// A module does not build.
+    #[error("module {module} does not build for '{what}':{}\nthe whole output is in {log}", lines(.errors))]
+    Module {
+        /// Its folder.
+        module: PathBuf,
+        /// The kernel's reference.
+        what: String,
+        /// The complaints, unresolved symbols among them.
+        errors: Vec<Diagnostic>,
+        /// The log.
+        log: PathBuf,
+    },
+    /// A module's folder yields none.
+    #[error("{folder} yields no module: its Kbuild names none in obj-m")]
+    NoModule {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// The kernel cannot load modules.
+    #[error("'{what}' takes no modules: CONFIG_MODULES is off")]
+    TakesNoModules {
+        /// The reference.
+        what: String,
+    },
+    /// There is nothing to build modules against.
+    #[error("modules cannot be built for '{kernel}': its headers cannot be had")]
+    NoHeaders {
+        /// The kernel.
+        kernel: String,
+        /// Why; nothing for an image without a package.
+        source: Option<Box<PackageError>>,
+    },
     /// make says all is well, but a file is not there.
     #[error("the build of '{what}' left no {path}; its output is in {log}")]
     Missing {
@@ -116,6 +148,10 @@ pub enum KernelError {
         /// Why.
         source: io::Error,
     },
+}
+
+fn lines(errors: &[Diagnostic]) -> String {
+    errors.iter().map(|one| format!("\n  {one}")).collect()
 }
 
 fn listing(names: &[String]) -> String {

@@ -33,8 +33,9 @@ pub struct Thing {
 }
 
 /// Kinds, those that cost most to get back last.
-const KINDS: [&str; 8] = [
-    "trash", "logs", "images", "checks", "built", "work", "packages", "sources",
+const KINDS: [&str; 10] = [
+    "trash", "logs", "images", "checks", "modules", "built", "headers", "work", "packages",
+    "sources",
 ];
 
 /// Everything in the cache.

@@ -7,14 +7,12 @@ use super::build::Builder;
 use super::config::{KernelConfig, Value};
 use super::configure::{Lost, Request, Wanted, read_kconfig};
 use super::error::{KernelError, io_error};
-use super::fetch::read_series;
 use super::kconfig::{Kconfig, Why};
-use super::patch::Series;
-use super::source::{self, Events};
-use super::spec::{Kernel, Recipe};
-use super::toolchain::{Compiler, Toolchain};
+use super::plan::{Plan, config_error};
+use super::source::Events;
+use super::spec::Kernel;
 use super::variant::KernelRef;
-use super::workshop::{Order, Purpose, Workshop};
+use super::workshop::{Purpose, Workshop};
 
 /// A configuration as it came out.
 #[derive(Debug)]
@@ -72,67 +70,27 @@ pub async fn configure(
     events: Events<'_>,
 ) -> Result<Configured, KernelError> {
     let what = reference.to_string();
-    let Recipe::Build {
-        source,
-        config,
-        series,
-        ..
-    } = &kernel.recipe
-    else {
-        return Err(KernelError::NotBuilt {
-            kernel: kernel.name.clone(),
-        });
-    };
-    let config_error = |source| KernelError::Config {
-        what: what.clone(),
-        source: Box::new(source),
-    };
-    let series_error = |source| KernelError::Series {
-        what: what.clone(),
-        source: Box::new(source),
-    };
-    let request = Request::read(config, &kernel.file).map_err(config_error)?;
-    let series = match &reference.series {
-        Some(name) => read_series(kernel.series(series, name)?, &builder.tools)
-            .await
-            .map_err(series_error)?,
-        None => Series::default(),
-    };
-    let toolchain = Toolchain::find(&config.arch, &Compiler::Gcc, &builder.tools).await?;
-    let tree = source::obtain(source, &builder.cache, &builder.tools, events)
-        .await
-        .map_err(|source| KernelError::Source {
-            kernel: kernel.name.clone(),
-            source: Box::new(source),
-        })?;
-    let overlay = series
-        .overlay(&reference.variant, |path| tree.read(path))
-        .map_err(series_error)?;
-    let order = Order {
-        tree: &tree,
-        request: &request,
-        toolchain: &toolchain,
-        purpose: Purpose::Configure,
-        more: &[],
-    };
+    let plan = Plan::make(builder, kernel, reference, events).await?;
+    let order = plan.order(Purpose::Configure);
     let root = builder.cache.root();
     let lock = order.lock(builder, events).await.map_err(io_error(root))?;
     let mut workshop = Workshop::open(builder, &order, lock, events)
         .await
         .map_err(io_error(root))?;
-    workshop.lay(&overlay).map_err(io_error(root))?;
+    workshop.lay(&plan.overlay).map_err(io_error(root))?;
     let log = log_of(builder, &what).map_err(io_error(root))?;
     let (config, lost) = workshop
-        .configure(&overlay, &what, &log)
+        .configure(&plan.overlay, &what, &log)
         .await
-        .map_err(config_error)?;
+        .map_err(|source| config_error(reference, source))?;
     let place = workshop.make.objects.join(".config");
     Ok(Configured {
         text: fs::read_to_string(&place).map_err(io_error(&place))?,
-        kconfig: read_kconfig(&workshop.make.tree, request.arch()).map_err(io_error(&place))?,
+        kconfig: read_kconfig(&workshop.make.tree, plan.request.arch())
+            .map_err(io_error(&place))?,
         config,
         lost,
-        request,
+        request: plan.request.clone(),
     })
 }
 

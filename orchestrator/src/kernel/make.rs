@@ -78,11 +78,14 @@ impl Make<'_> {
     /// The command for some targets or variables.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = super::tools::command(&self.tools.make);
+        command.arg("-C").arg(&self.tree);
+        // A headers package is both, and knows its architecture.
+        if self.objects != self.tree {
+            command
+                .arg(format!("O={}", self.objects.display()))
+                .arg(format!("ARCH={}", self.arch.0));
+        }
         command
-            .arg("-C")
-            .arg(&self.tree)
-            .arg(format!("O={}", self.objects.display()))
-            .arg(format!("ARCH={}", self.arch.0))
             .arg(format!("-j{}", self.jobs))
             .args(&self.variables)
             .args(arguments);

@@ -20,8 +20,10 @@ mod identity;
 mod inspect;
 pub mod kconfig;
 mod make;
+mod modules;
 mod package;
 pub mod patch;
+mod plan;
 mod prebuilt;
 mod record;
 mod source;
@@ -43,6 +45,7 @@ pub use file::{
     ConfigSpec, GitSeriesSpec, GitSpec, KernelSpec, SeriesSpec, SourceSpec, TarballSpec,
 };
 pub use inspect::{Configured, OptionStory, configure};
+pub use modules::with_modules;
 pub use package::PackageError;
 pub(crate) use source::git_command;
 pub use source::{GitError, SourceError};

@@ -10,6 +10,7 @@ use super::cache::{Cache, read_json, sha256_file, write_json};
 use super::error::{KernelError, io_error};
 use super::identity;
 use super::variant::KernelRef;
+use super::worktree::copy_tree;
 
 /// A finished image in the cache.
 #[derive(Debug)]
@@ -32,6 +33,9 @@ pub(super) struct Record {
     /// Objects that were compiled for it.
     pub recompiled: u32,
     seconds: f64,
+    /// True when `modules/` beside it holds the kernel's modules.
+    #[serde(default)]
+    modules: bool,
     /// Log of the build.
     pub log: PathBuf,
 }
@@ -50,6 +54,8 @@ pub(super) struct Made<'a> {
     pub objects: PathBuf,
     /// Path of the image below the objects.
     pub image: String,
+    /// Folder with `lib/modules`, if the kernel has modules.
+    pub modules: Option<PathBuf>,
     pub source_id: &'a str,
     pub compiler: &'a str,
     pub recompiled: u32,
@@ -95,7 +101,7 @@ impl Kept {
             config: Some(self.entry.join(&config.name)),
             config_sha256: Some(config.sha256.clone()),
             vmlinux: Some(self.entry.join(&vmlinux.name)),
-            modules: None,
+            modules: self.record.modules.then(|| self.entry.join("modules")),
             source_id: self.record.source_id.clone(),
             compiler: self.record.compiler.clone(),
             recompiled: self.record.recompiled,
@@ -130,6 +136,10 @@ impl Made<'_> {
                 sha256: sha256_file(&to).map_err(io_error(&to))?,
             })
         };
+        if let Some(modules) = &self.modules {
+            let to = scratch.path().join("modules");
+            copy_tree(modules, &to).map_err(io_error(&to))?;
+        }
         let record = Record {
             image: keep(&image, "bzImage")?,
             config: keep(&self.objects.join(".config"), "config")?,
@@ -143,6 +153,7 @@ impl Made<'_> {
             compiler: self.compiler.to_owned(),
             recompiled: self.recompiled,
             seconds: self.seconds,
+            modules: self.modules.is_some(),
             log: self.log,
         };
         let place = scratch.path().join("record.json");

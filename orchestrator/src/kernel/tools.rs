@@ -35,6 +35,8 @@ pub struct Tools {
     pub git: PathBuf,
     /// `b4`, which fetches series from the archive of mailing lists.
     pub b4: PathBuf,
+    /// `depmod`, which lists what modules need; done without when missing.
+    pub depmod: PathBuf,
     /// `ccache`; nothing to build without it.
     pub ccache: Option<PathBuf>,
     /// The value of `PATH` the others are looked up in.
@@ -56,6 +58,7 @@ impl Tools {
             tar: "tar".into(),
             git: "git".into(),
             b4: "b4".into(),
+            depmod: "depmod".into(),
             ccache: find_in_path(OsStr::new("ccache"), path),
             path: path.map(OsStr::to_owned),
         }

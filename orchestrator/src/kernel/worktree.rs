@@ -255,7 +255,7 @@ fn below(to: &Path, from: &Path, path: &Path) -> PathBuf {
 }
 
 /// Copies a tree by hard links (by contents where the file system refuses).
-fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
+pub(super) fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
     for entry in WalkDir::new(from) {
         let entry = entry?;
         let place = below(to, from, entry.path());

@@ -1,6 +1,9 @@
 //! `topolab kernel build`.
 
-use std::{path::Path, process::ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::Args;
 use comfy_table::{Table, presets};
@@ -15,6 +18,9 @@ pub struct BuildArgs {
     /// KERNEL[+SERIES][@VARIANT]; each and prefixes stand for several variants
     #[arg(required = true, value_name = "KERNEL")]
     kernels: Vec<KernelRequest>,
+    /// Also build the modules of this folder against each kernel (can be repeated)
+    #[arg(long = "module", value_name = "DIR")]
+    modules: Vec<PathBuf>,
     /// Answer as JSON
     #[arg(long)]
     json: bool,
@@ -55,13 +61,11 @@ pub fn run(
     let mut built: Vec<BuiltKernel> = Vec::new();
     for (kernel, point) in &points {
         let listen = |event| progress.on(&event);
-        let one = kernel::build(
-            &builder,
-            kernel,
-            point.series.as_deref(),
-            &point.variant,
-            &listen,
-        );
+        let one = async {
+            let series = point.series.as_deref();
+            let built = kernel::build(&builder, kernel, series, &point.variant, &listen).await?;
+            kernel::with_modules(&builder, kernel, &built, &args.modules, &listen).await
+        };
         let one = runtime.block_on(async {
             tokio::select! {
                 one = one => one.map_err(|error| failure(&error)),

@@ -130,7 +130,9 @@ fn files(folder: Option<&Path>) -> Vec<PathBuf> {
 /// Whose fault it is, and what to do next.
 pub fn failure(error: &KernelError) -> Failure {
     let kind = match error {
-        KernelError::Build { .. } | KernelError::Missing { .. } => Kind::Build,
+        KernelError::Build { .. } | KernelError::Missing { .. } | KernelError::Module { .. } => {
+            Kind::Build
+        }
         KernelError::Io { .. } => Kind::Lab,
         _ => Kind::Request,
     };
