@@ -211,7 +211,10 @@ impl Rule {
             }
             None => (
                 GateStatus::Pass,
-                format!("it holds in all {} runs", side.runs.len()),
+                match side.runs.len() {
+                    1 => "it holds in the only run".into(),
+                    runs => format!("it holds in all {runs} runs"),
+                },
                 None,
             ),
         }

@@ -18,7 +18,7 @@ use topolab_protocol::sample::{Better, MetricKind};
 pub use environment::{Difference, fields_of};
 pub use gate::{Answer, GateResult, GateStatus};
 pub use notice::Notice;
-pub use values::{RunValue, Side};
+pub use values::{RunValue, Side, alike};
 pub(crate) use values::{combine, per_run};
 
 use crate::{

@@ -41,7 +41,7 @@ pub struct Side {
     pub lost: BTreeMap<String, usize>,
     /// Completed runs without a sample of this metric.
     pub without: usize,
-    /// Why durations of this side may not be judged.
+    /// Why durations of this side may not be judged, one of each kind.
     pub untrusted: Vec<String>,
     /// SHA-256 of the kernel image, when all runs agree on it.
     pub image: Option<String>,
@@ -95,6 +95,18 @@ pub(crate) fn per_run(wanted: Option<PerRun>, kind: MetricKind) -> PerRun {
         MetricKind::Count => PerRun::Sum,
         _ => PerRun::Mean,
     })
+}
+
+/// Whether two reasons say the same but for their numbers: one of them is enough.
+pub fn alike(a: &str, b: &str) -> bool {
+    let words = |text: &'_ str| -> Vec<String> {
+        let is_number = |c: char| c.is_ascii_digit() || c == '.';
+        text.split(is_number)
+            .filter(|part| !part.is_empty())
+            .map(String::from)
+            .collect()
+    };
+    a == b || words(a) == words(b)
 }
 
 /// The last try of every judged run, in order.
@@ -232,7 +244,7 @@ impl<'a> Values<'a> {
                     reasons => reasons,
                 };
                 for reason in reasons {
-                    if !side.untrusted.contains(reason) {
+                    if !side.untrusted.iter().any(|known| alike(known, reason)) {
                         side.untrusted.push(reason.clone());
                     }
                 }
@@ -276,6 +288,16 @@ impl<'a> Values<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reasons_that_differ_in_numbers_are_alike() {
+        let waited = "vCPU 0 waited 1814 ms for a host CPU (76.5 % of the window)";
+        assert!(alike(
+            waited,
+            "vCPU 3 waited 12 ms for a host CPU (4 % of the window)"
+        ));
+        assert!(!alike(waited, "the guest is emulated"));
+    }
 
     #[test]
     fn samples_of_a_run_become_one_value() {

@@ -8,7 +8,7 @@ use super::{
     words,
 };
 use crate::{
-    compare::{Comparison, MetricTable, Side},
+    compare::{Comparison, MetricTable, Side, alike},
     stats::verdict::{Unfit, Verdict},
 };
 
@@ -26,6 +26,22 @@ pub struct Grid {
     pub rows: Vec<Vec<String>>,
     /// Explanations of marks.
     pub notes: Vec<String>,
+}
+
+/// Lays all tables out. A note that several tables share stands below the last.
+pub fn grids(comparison: &Comparison) -> Vec<Grid> {
+    let mut grids: Vec<Grid> = comparison
+        .tables
+        .iter()
+        .map(|table| grid(comparison, table))
+        .collect();
+    for place in 0..grids.len() {
+        let (before, after) = grids.split_at_mut(place + 1);
+        before[place]
+            .notes
+            .retain(|note| !after.iter().any(|later| later.notes.contains(note)));
+    }
+    grids
 }
 
 /// Lays a metric's table out.
@@ -184,7 +200,7 @@ fn notes(table: &MetricTable, unit: &Unit) -> Vec<String> {
                 .chain([&row.new])
                 .flat_map(|side| &side.untrusted)
             {
-                if !untrusted.contains(&reason.as_str()) {
+                if !untrusted.iter().any(|known| alike(known, reason)) {
                     untrusted.push(reason);
                 }
             }

@@ -1,7 +1,7 @@
 //! Tables for web pages and merge requests (GitHub-flavoured Markdown).
 
 use super::{
-    grid::{Grid, gate_grid, grid},
+    grid::{Grid, gate_grid, grids},
     number::NBSP,
     text::head,
     words,
@@ -20,9 +20,7 @@ pub fn render(comparison: &Comparison) -> String {
             escape(&difference.new.join(", ")),
         ));
     }
-    for each in &comparison.tables {
-        parts.push(table(&grid(comparison, each)));
-    }
+    parts.extend(grids(comparison).iter().map(table));
     if !comparison.gates.is_empty() {
         parts.push(table(&gate_grid(comparison)));
     }

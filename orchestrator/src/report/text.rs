@@ -2,12 +2,12 @@
 //! lines that a quoted mail would break.
 
 use super::{
-    grid::{Grid, gate_grid, grid},
+    grid::{Grid, gate_grid, grids},
     names::{Names, axis_heading},
     number::NBSP,
     words,
 };
-use crate::compare::{Comparison, MetricTable};
+use crate::compare::Comparison;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 /// Widest table, columns.
@@ -20,9 +20,7 @@ pub fn render(comparison: &Comparison, width: u16) -> String {
     if !comparison.differences.is_empty() {
         parts.push(differences(comparison, width));
     }
-    for each in &comparison.tables {
-        parts.push(metric(comparison, each, width));
-    }
+    parts.extend(grids(comparison).iter().map(|grid| table(grid, width)));
     if !comparison.gates.is_empty() {
         parts.push(table(&gate_grid(comparison), width));
     }
@@ -55,10 +53,6 @@ pub(super) fn head(comparison: &Comparison) -> String {
         fixed.push(format!("baseline {}", base.join(", ")));
     }
     format!("{}: {}", comparison.experiment, fixed.join(", "))
-}
-
-fn metric(comparison: &Comparison, metric: &MetricTable, width: u16) -> String {
-    table(&grid(comparison, metric), width)
 }
 
 /// One table with its title and notes.

@@ -94,6 +94,9 @@ fn doubt(reason: &Doubt, change: Option<&Change>, unit: &Unit) -> String {
             ),
             None => "noise".into(),
         },
+        Doubt::Comparisons { comparisons: 1, p } => {
+            format!("p{NBSP}{}", p_value(*p).replace(' ', "\u{a0}"))
+        }
         Doubt::Comparisons { comparisons, p } => {
             format!(
                 "p{NBSP}{} corrected over {comparisons} rows",

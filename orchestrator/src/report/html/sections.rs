@@ -1,16 +1,16 @@
 //! The parts of the page around the metrics.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use maud::{Markup, PreEscaped, html};
 
 use super::{metric, printable, table};
 use crate::{
-    compare::{Answer, GateStatus, fields_of},
+    compare::{Answer, GateStatus, alike, fields_of},
     report::{
         campaign::{Campaign, Class, outcome},
         grid::gate_grid,
-        number::number,
+        number::{number, percent},
         text::short_hash,
         words,
     },
@@ -280,16 +280,17 @@ pub(super) fn environment(campaign: &Campaign<'_>) -> Markup {
             }
         }
     }
-    let untrusted: Vec<String> = {
-        let mut reasons: Vec<String> = Vec::new();
-        for run in campaign.runs().filter(|run| !run.trust.timing) {
-            let reason = run.trust.reasons.join(", ");
-            if !reasons.contains(&reason) {
-                reasons.push(reason);
-            }
+    let mut untrusted: Vec<&str> = Vec::new();
+    for reason in campaign
+        .runs()
+        .filter(|run| !run.trust.timing)
+        .flat_map(|run| &run.trust.reasons)
+    {
+        if !untrusted.iter().any(|known| alike(known, reason)) {
+            untrusted.push(reason);
         }
-        reasons
-    };
+    }
+    let trusted = campaign.runs().all(|run| run.trust.timing);
     let headings = strings(&["what", "value"]);
     let rows = order
         .iter()
@@ -315,11 +316,49 @@ pub(super) fn environment(campaign: &Campaign<'_>) -> Markup {
     html! {
         section {
             h2 id="environment" { "Environment" }
-            @if untrusted.is_empty() { p { "Timing could be trusted in every run." } }
+            @if trusted { p { "Timing could be trusted in every run." } }
             @else {
-                p { "Timing cannot be trusted (" (untrusted.join("; ")) "): durations and rates are shown with ~ and never judged." }
+                p { "Timing cannot be trusted: durations and rates are shown with ~ and never judged. Of each kind of reason, one:" }
+                ul { @for reason in &untrusted { li { (reason) } } }
             }
+            (bench(campaign))
             (table(&headings, &[false, false], rows))
+        }
+    }
+}
+
+/// What was measured of the bench while the runs went on.
+fn bench(campaign: &Campaign<'_>) -> Markup {
+    let delays: Vec<f64> = campaign
+        .runs()
+        .filter_map(|run| run.trust.run_delay_ms.iter().copied().reduce(f64::max))
+        .collect();
+    let pressures: Vec<f64> = campaign
+        .runs()
+        .filter_map(|run| run.trust.cpu_pressure)
+        .collect();
+    let pins: BTreeSet<String> = campaign
+        .runs()
+        .flat_map(|run| &run.trust.pins)
+        .map(|(thread, cpus)| format!("{thread} → {cpus}"))
+        .collect();
+    let largest = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
+    html! {
+        ul {
+            @if let Some(middle) = median(&delays) {
+                li {
+                    "Waiting for a host CPU, the vCPU that waited most in a run: "
+                    (number(middle)) " ms (median), " (number(largest(&delays))) " ms at most."
+                }
+            }
+            @if let Some(middle) = median(&pressures) {
+                li {
+                    "Share of the measured window in which some task of the host waited for a CPU: "
+                    (percent(middle)) " (median), " (percent(largest(&pressures))) " at most."
+                }
+            }
+            @if pins.is_empty() { li { "No thread was bound to a host CPU." } }
+            @else { li { "Bound and verified: " (pins.into_iter().collect::<Vec<_>>().join(", ")) "." } }
         }
     }
 }
