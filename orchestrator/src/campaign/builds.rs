@@ -19,7 +19,7 @@ pub struct Kernels {
 }
 
 /// Builds every kernel, one after the other, in the order in which neighbours
-/// recompile least (base first, then by series and variant).
+/// recompile least.
 ///
 /// A variant other than `base` and `all` that does not apply or build leaves a gap;
 /// the others go on.
@@ -32,11 +32,8 @@ pub async fn build(
     on_event: &dyn Fn(Event),
 ) -> Result<Kernels, CampaignError> {
     let mut kernels = Kernels::default();
-    let mut order: Vec<_> = prepared.kernels.iter().collect();
-    order.sort_by(|(_, a, _), (_, b, _)| {
-        (&a.kernel, &a.series, &a.variant).cmp(&(&b.kernel, &b.series, &b.variant))
-    });
-    for (name, reference, kernel) in order {
+    for index in schedule(prepared, builder).await {
+        let (name, reference, kernel) = &prepared.kernels[index];
         on_event(Event::BuildStarted {
             kernel: name.clone(),
         });
@@ -99,6 +96,25 @@ pub async fn build(
         kernels.meta.push(meta);
     }
     Ok(kernels)
+}
+
+/// Kernel by kernel, the order that recompiles least.
+async fn schedule(prepared: &Prepared, builder: &Builder) -> Vec<usize> {
+    let mut by_kernel: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (index, (_, reference, _)) in prepared.kernels.iter().enumerate() {
+        by_kernel.entry(&reference.kernel).or_default().push(index);
+    }
+    let mut schedule = Vec::new();
+    for indices in by_kernel.into_values() {
+        let refs: Vec<_> = indices
+            .iter()
+            .map(|index| prepared.kernels[*index].1.clone())
+            .collect();
+        let kernel = &prepared.kernels[indices[0]].2;
+        let order = kernel::order(kernel, &refs, &builder.tools).await;
+        schedule.extend(order.into_iter().map(|place| indices[place]));
+    }
+    schedule
 }
 
 fn may_be_missing(variant: &Variant, error: &KernelError) -> bool {

@@ -21,6 +21,7 @@ mod inspect;
 pub mod kconfig;
 mod make;
 mod modules;
+mod order;
 mod package;
 pub mod patch;
 mod plan;
@@ -46,6 +47,7 @@ pub use file::{
 };
 pub use inspect::{Configured, OptionStory, configure};
 pub use modules::with_modules;
+pub use order::order;
 pub use package::PackageError;
 pub(crate) use source::git_command;
 pub use source::{GitError, SourceError};

@@ -152,7 +152,10 @@ impl Series {
                     path: path.clone(),
                     problem: error.into(),
                 })?;
-                mail.file = (parts.len() == 1).then(|| path.clone());
+                let is_box = path
+                    .extension()
+                    .is_some_and(|end| end == "mbox" || end == "mbx");
+                mail.file = (parts.len() == 1 && !is_box).then(|| path.clone());
                 mails.push(mail);
             }
         }

@@ -6,8 +6,10 @@ use std::{
 };
 
 use clap::Args;
-use comfy_table::{Table, presets};
-use topolab::kernel::{self, BuiltKernel, Ccache, Kernel, KernelRef, KernelRequest};
+use comfy_table::{CellAlignment, Table, presets};
+use topolab::kernel::{
+    self, Builder, BuiltKernel, Ccache, Kernel, KernelError, KernelRef, KernelRequest,
+};
 
 use super::{builder, failure, find, progress::Progress, runtime};
 use crate::{failure::Failure, folders::Folders, terminal::Terminal};
@@ -53,55 +55,160 @@ pub fn run(
         let expanded = runtime
             .block_on(kernel::expand(&kernel, request, &builder.tools))
             .map_err(|error| failure(&error))?;
-        for point in expanded {
-            points.push((kernel.clone(), point));
-        }
+        points.extend(expanded.into_iter().map(|point| (kernel.clone(), point)));
     }
     let progress = Progress::new(*terminal);
-    let mut built: Vec<BuiltKernel> = Vec::new();
-    for (kernel, point) in &points {
-        let listen = |event| progress.on(&event);
+    let listen = |event| progress.on(&event);
+    let mut rows: Vec<Option<Row>> = points.iter().map(|_| None).collect();
+    for index in runtime.block_on(schedule(&points, &builder)) {
+        let (kernel, point) = &points[index];
         let one = async {
             let series = point.series.as_deref();
             let built = kernel::build(&builder, kernel, series, &point.variant, &listen).await?;
             kernel::with_modules(&builder, kernel, &built, &args.modules, &listen).await
         };
-        let one = runtime.block_on(async {
+        let result = runtime.block_on(async {
             tokio::select! {
-                one = one => one.map_err(|error| failure(&error)),
+                one = one => Ok(one),
                 _ = tokio::signal::ctrl_c() => Err(Failure::lab("interrupted")
                     .hint("the same command goes on from what is compiled")),
             }
         })?;
-        built.push(one);
+        rows[index] = Some(match result {
+            Ok(built) => Row::Built(Box::new(built)),
+            // The others of a list go on without it.
+            Err(error) if points.len() > 1 && is_this_variants(&error) => {
+                let failure = failure(&error);
+                let code = failure.kind.exit_code();
+                terminal.explain(&failure);
+                Row::Missing(chain(&failure), code)
+            }
+            Err(error) => return Err(failure(&error)),
+        });
     }
+    let rows: Vec<Row> = rows.into_iter().flatten().collect();
     if args.json {
-        terminal.json(&built);
+        let answer: Vec<serde_json::Value> = points
+            .iter()
+            .zip(&rows)
+            .map(|((_, point), row)| row.json(point))
+            .collect();
+        terminal.json(&answer);
     } else {
-        terminal.answer(table(&points, &built));
+        terminal.answer(table(&points, &rows));
     }
-    Ok(ExitCode::SUCCESS)
+    let worst = rows.iter().filter_map(|row| match row {
+        Row::Built(_) => None,
+        Row::Missing(_, code) => Some(*code),
+    });
+    Ok(ExitCode::from(worst.max().unwrap_or(0)))
 }
 
-fn table(points: &[(Kernel, KernelRef)], built: &[BuiltKernel]) -> Table {
+/// A variant that was built, or why it is not, with the exit code for that.
+enum Row {
+    Built(Box<BuiltKernel>),
+    Missing(String, u8),
+}
+
+impl Row {
+    fn json(&self, point: &KernelRef) -> serde_json::Value {
+        match self {
+            Self::Built(built) => serde_json::json!(built),
+            Self::Missing(reason, _) => serde_json::json!({
+                "kernel": point.kernel,
+                "series": point.series,
+                "variant": point.variant,
+                "not_applicable": reason,
+            }),
+        }
+    }
+}
+
+/// True when another variant may do better: its patches do not apply or compile.
+fn is_this_variants(error: &KernelError) -> bool {
+    matches!(
+        error,
+        KernelError::Series { .. } | KernelError::Build { .. } | KernelError::Config { .. }
+    )
+}
+
+fn chain(failure: &Failure) -> String {
+    let mut words = vec![failure.message.clone()];
+    words.extend(failure.causes.iter().cloned());
+    words.join(": ")
+}
+
+/// The order that recompiles least, kernel by kernel.
+async fn schedule(points: &[(Kernel, KernelRef)], builder: &Builder) -> Vec<usize> {
+    let mut schedule = Vec::new();
+    for (index, (kernel, _)) in points.iter().enumerate() {
+        if schedule.contains(&index) {
+            continue;
+        }
+        let same: Vec<usize> = (index..points.len())
+            .filter(|other| points[*other].0.name == kernel.name)
+            .collect();
+        let refs: Vec<KernelRef> = same.iter().map(|i| points[*i].1.clone()).collect();
+        let order = kernel::order(kernel, &refs, &builder.tools).await;
+        schedule.extend(order.into_iter().map(|place| same[place]));
+    }
+    schedule
+}
+
+fn table(points: &[(Kernel, KernelRef)], rows: &[Row]) -> Table {
     let mut table = Table::new();
     table
         .load_style(presets::NOTHING)
         .set_header(["kernel", "objects", "seconds", "build id", "image"]);
-    for ((_, point), one) in points.iter().zip(built) {
-        let note = if one.cached { " (cached)" } else { "" };
+    let mut images: Vec<(&str, String)> = Vec::new();
+    let mut total = 0.0;
+    for ((_, point), row) in points.iter().zip(rows) {
+        let one = match row {
+            Row::Built(built) => built,
+            Row::Missing(reason, _) => {
+                let first = reason.lines().next().unwrap_or_default();
+                table.add_row([
+                    point.to_string(),
+                    String::new(),
+                    String::new(),
+                    String::new(),
+                    first.to_owned(),
+                ]);
+                continue;
+            }
+        };
+        let equal = images.iter().find(|(image, _)| *image == one.image_sha256);
+        let place = match equal {
+            Some((_, other)) => format!("equal to {other}"),
+            None => one.image.display().to_string(),
+        };
+        let seconds = if one.cached {
+            "cached".to_owned()
+        } else {
+            total += one.seconds;
+            format!("{:.1}", one.seconds)
+        };
         table.add_row([
             point.to_string(),
             one.recompiled.to_string(),
-            format!("{:.1}{note}", one.seconds),
+            seconds,
             one.build_id
                 .as_deref()
                 .unwrap_or("-")
                 .chars()
                 .take(12)
                 .collect(),
-            one.image.display().to_string(),
+            place,
         ]);
+        images.push((&one.image_sha256, point.to_string()));
+    }
+    if points.len() > 1 {
+        table.add_row(["together".to_owned(), String::new(), format!("{total:.1}")]);
+    }
+    for column in [1, 2] {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
     }
     table
 }
