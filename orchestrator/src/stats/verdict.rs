@@ -319,6 +319,8 @@ fn decide(row: &Measured, p: f64, comparisons: usize, rules: &Rules) -> Verdict 
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn rules(better: Better) -> Rules {
@@ -452,5 +454,50 @@ mod tests {
         };
         assert_eq!(reason, Doubt::TooFewBoots { have: 3, need: 4 });
         assert_eq!(more_runs, Some(5));
+    }
+
+    fn values() -> impl Strategy<Value = Vec<f64>> {
+        let count = prop_oneof![3 => 0.0f64..1e6, 1 => Just(0.0)];
+        prop::collection::vec(count.prop_map(f64::round), 0..9)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(300))]
+
+        #[test]
+        fn whatever_the_values_the_numbers_make_sense(base in values(), new in values()) {
+            let row = measured(&base, &new);
+            prop_assert!(row.p > 0.0 && row.p <= 1.0);
+            if let Some(change) = row.change {
+                prop_assert!(change.value.is_finite());
+                prop_assert!(change.interval.low <= change.value && change.value <= change.interval.high);
+            }
+            let verdict = judge(&[row], &rules(Better::Lower)).remove(0).1;
+            if base.len().min(new.len()) < 4 {
+                prop_assert!(matches!(verdict, Verdict::Undecided { .. }), "{verdict:?}");
+            }
+        }
+
+        #[test]
+        fn the_unit_does_not_matter(base in values(), new in values()) {
+            // A power of two changes no digit of the mantissa.
+            let scaled = |values: &[f64]| values.iter().map(|value| value * 1024.0).collect::<Vec<_>>();
+            let here = judge(&[measured(&base, &new)], &rules(Better::Lower)).remove(0);
+            let there = judge(&[measured(&scaled(&base), &scaled(&new))], &rules(Better::Lower)).remove(0);
+            prop_assert_eq!(here.0, there.0);
+            prop_assert_eq!(word(&here.1), word(&there.1));
+        }
+
+        #[test]
+        fn the_order_of_runs_does_not_decide(base in values(), mut new in values()) {
+            let here = measured(&base, &new);
+            new.reverse();
+            let there = measured(&base, &new);
+            prop_assert!((here.p - there.p).abs() < 1e-9);
+        }
+    }
+
+    fn word(verdict: &Verdict) -> std::mem::Discriminant<Verdict> {
+        std::mem::discriminant(verdict)
     }
 }

@@ -192,10 +192,12 @@ fn strips(comparison: &Comparison, metric: &MetricTable, samples: &Samples<'_>) 
                 @if rows.len() < metric.rows.len() {
                     "; " (rows.len()) " of " (metric.rows.len()) " comparisons: those that changed or are undecided first"
                 }
-                span.key {
-                    " "
-                    span { i style="background:var(--base)" {} (if two_folders { &names.base } else { "baseline" }) }
-                    span { i style="background:var(--new)" {} (if two_folders { &names.new } else { "compared with it" }) }
+                @if sides.iter().any(|(_, _, is_base)| *is_base) {
+                    span.key {
+                        " "
+                        span { i style="background:var(--base)" {} (if two_folders { &names.base } else { "baseline" }) }
+                        span { i style="background:var(--new)" {} (if two_folders { &names.new } else { "compared with it" }) }
+                    }
                 }
             }
             @for ((cell, side, is_base), raw) in sides.iter().zip(&raws) {
