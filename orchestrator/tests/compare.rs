@@ -90,6 +90,7 @@ fn two_nights_are_compared_and_a_changed_bench_is_shown() {
     let mut tonight = numa_scan(2);
     for record in &mut tonight.records {
         record.environment.qemu = "8.2.1".into();
+        record.environment.kernel_image += "-tonight";
         if record.cell.settings == "unpinned" {
             record.samples[0].value *= 1.3;
         }
@@ -120,9 +121,9 @@ fn two_nights_are_compared_and_a_changed_bench_is_shown() {
 
     worth knowing:
       numa_pte_updates: two groups of runs, neither described by the mean: 4 near 48 696 and 2 near
-        51 204 in base · pinned-node0
+        51 204 in base · pinned-node0 of last
       numa_pte_updates: far from the other runs of their cell, and counted like them: run 6 (68 034) in
-        base · unpinned
+        base · unpinned of tonight
     ");
     let same = topolab(
         folder.path(),

@@ -99,6 +99,20 @@ pub enum Notice {
     },
 }
 
+impl Notice {
+    /// The folder it is about; absent when it is about the whole comparison.
+    pub fn source(&self) -> Option<&str> {
+        match self {
+            Self::Outliers { source, .. }
+            | Self::TwoGroups { source, .. }
+            | Self::Drift { source, .. }
+            | Self::Identical { source, .. }
+            | Self::DominantBoot { source, .. } => Some(source),
+            Self::NoiseFloor { .. } => None,
+        }
+    }
+}
+
 /// All remarks on the tables.
 pub(super) fn notices(sources: &[Source<'_>], tables: &[MetricTable]) -> Vec<Notice> {
     let mut notices = Vec::new();

@@ -275,7 +275,10 @@ fn warm_up_rounds_and_failed_tries_do_not_count() {
 
 #[test]
 fn two_folders_are_compared_cell_by_cell() {
-    let (last, tonight) = (demo(5), demo(7));
+    let (last, mut tonight) = (demo(5), demo(7));
+    for record in &mut tonight {
+        record.environment.kernel_image += ", built tonight";
+    }
     let spec = demo_spec();
     let older = Source {
         name: "last",
@@ -316,6 +319,29 @@ fn two_folders_are_compared_cell_by_cell() {
         (side.as_str(), reason.as_str()),
         ("baseline", "it was not run")
     );
+}
+
+#[test]
+fn two_nights_with_the_same_image_differ_by_noise_only() {
+    let (last, tonight) = (demo(5), demo(7));
+    let spec = demo_spec();
+    let source = |name, records| Source {
+        name,
+        records,
+        cells: &[],
+        warmup: 0,
+    };
+    let request = Request {
+        experiment: "x",
+        spec: &spec,
+        metrics: &[],
+        looks: 0,
+    };
+    let comparison = between(source("last", &last), source("tonight", &tonight), request).unwrap();
+    for verdict in verdicts(&comparison.tables[0]) {
+        let reason = Unfit::EqualImages;
+        assert_eq!(*verdict, Verdict::Invalid { reason });
+    }
 }
 
 #[test]

@@ -219,7 +219,7 @@ fn notes(table: &MetricTable, unit: &Unit) -> Vec<String> {
     }
     if equal {
         notes.push(format!(
-            "{} both sides ran the same kernel image: the change is noise",
+            "{} both sides ran the same kernel image: the kernel changed nothing, the rest is noise",
             words::NOISE_FLOOR
         ));
     }

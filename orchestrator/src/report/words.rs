@@ -133,7 +133,12 @@ pub fn notices(comparison: &Comparison) -> Vec<String> {
     let names = Names::of(comparison);
     let mut sentences: Vec<(String, Vec<String>)> = Vec::new();
     for notice in &comparison.notices {
-        let (about, detail) = notice_parts(notice, &names);
+        let (about, mut detail) = notice_parts(notice, &names);
+        if comparison.sources.len() > 1
+            && let Some(source) = notice.source()
+        {
+            detail = format!("{detail} of {source}");
+        }
         match sentences.iter_mut().find(|(known, _)| *known == about) {
             Some((_, details)) => details.push(detail),
             None => sentences.push((about, vec![detail])),
@@ -185,14 +190,11 @@ fn notice_parts(notice: &Notice, names: &Names<'_>) -> (String, String) {
             ),
         ),
         Notice::Drift {
-            metric,
-            source,
-            change,
-            p,
+            metric, change, p, ..
         } => (
             format!("{metric}: drift over the order of runs: "),
             format!(
-                "{} from the first third to the last in {source} (p {})",
+                "{} from the first third to the last (p {})",
                 signed_percent(*change),
                 p_value(*p)
             ),

@@ -262,11 +262,14 @@ pub fn compared(
         metrics,
         looks: 0,
     };
-    let name = |results: &Results| folder_name(&results.path);
-    let newer_name = name(newer);
+    let newer_name = folder_name(&newer.path);
     let comparison = match older {
         Some(older) => {
-            let older_name = name(older);
+            let (mut older_name, mut newer_name) = (folder_name(&older.path), newer_name);
+            if older_name == newer_name {
+                older_name = older.path.display().to_string();
+                newer_name = newer.path.display().to_string();
+            }
             compare::between(
                 source(older, &older_name),
                 source(newer, &newer_name),

@@ -202,7 +202,9 @@ fn strips(comparison: &Comparison, metric: &MetricTable, samples: &Samples<'_>) 
             }
             @for ((cell, side, is_base), raw) in sides.iter().zip(&raws) {
                 @let runs: Vec<f64> = side.runs.iter().map(|run| run.value).collect();
-                (strip(&scale, if *is_base { "b" } else { "n" }, &names.cell(cell), &runs, raw, *is_base))
+                @let folder = if *is_base { &names.base } else { &names.new };
+                @let label = if two_folders { format!("{} · {folder}", names.cell(cell)) } else { names.cell(cell) };
+                (strip(&scale, if *is_base { "b" } else { "n" }, &label, &runs, raw, *is_base))
             }
             (scale.axis(unit.divisor, &unit.name))
         }
