@@ -275,40 +275,27 @@ async fn pairs(
                 bad: id.clone(),
             };
             let what = format!("the bad end against itself with {} taken back", short(&id));
-            let scratch = session.folder().join("revert");
-            let own = repository
-                .copy(&scratch)
+            let shared = repository
+                .folder_for_copy(&folders.cache)
                 .await
-                .map_err(|e| lab_failed(&e))?;
-            let reverted = own
+                .map_err(|e| words::range(&e))?;
+            let shared = repository.copy(&shared).await.map_err(|e| lab_failed(&e))?;
+            let revert = match shared
                 .reverted(&range.bad, &id)
                 .await
-                .map_err(|e| lab_failed(&e))?;
-            let revert = match reverted {
-                Some(reverted) => {
-                    let shared = repository
-                        .folder_for_copy(&folders.cache)
-                        .await
-                        .map_err(|e| words::range(&e))?;
-                    let shared = repository.copy(&shared).await.map_err(|e| lab_failed(&e))?;
-                    shared
-                        .take(&own, &reverted)
-                        .await
-                        .map_err(|e| lab_failed(&e))?;
-                    Ok(Pair {
-                        what,
-                        good: reverted,
-                        bad: range.bad.clone(),
-                    })
-                }
+                .map_err(|e| lab_failed(&e))?
+            {
+                Some(reverted) => Ok(Pair {
+                    what,
+                    good: reverted,
+                    bad: range.bad.clone(),
+                }),
                 None => Err(Confirmation {
                     what,
                     agrees: None,
                     detail: "the revert does not apply on top of the bad end".to_owned(),
                 }),
             };
-            // A checkout of the kernel is large, and can be made again.
-            let _ = std::fs::remove_dir_all(&scratch);
             Ok(vec![Ok(against_parent), revert])
         }
         (Target::Series { .. }, _) => {
