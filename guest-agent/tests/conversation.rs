@@ -108,7 +108,7 @@ impl Agent {
         self.say(&HostMessage::Start {
             run: "r1".into(),
             workload,
-            monitors: Monitors::default(),
+            monitors: Box::new(Monitors::default()),
             sets: BTreeMap::new(),
             seed: 1,
         });

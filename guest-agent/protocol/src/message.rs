@@ -24,10 +24,6 @@ use crate::{
 /// What the host says.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "say", rename_all = "kebab-case", deny_unknown_fields)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "there is one at a time, and it lives no longer than it takes to send"
-)]
 pub enum HostMessage {
     /// Answer to hello; the agent may work from now on.
     Welcome {
@@ -65,7 +61,7 @@ pub enum HostMessage {
         /// What runs.
         workload: Workload,
         /// What is watched around it.
-        monitors: Monitors,
+        monitors: Box<Monitors>,
         /// Named CPU sets of the topology, cpulist syntax; the agent keeps
         /// itself on `housekeeping` when it is there.
         sets: BTreeMap<String, String>,

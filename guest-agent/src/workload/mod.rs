@@ -41,7 +41,7 @@ pub struct Session {
     /// What runs.
     pub workload: Workload,
     /// What is watched around it.
-    pub monitors: Monitors,
+    pub monitors: Box<Monitors>,
     /// Named CPU sets of the topology, cpulist syntax.
     pub sets: BTreeMap<String, String>,
     /// Shared with the conversation, which passes signals and input on.

@@ -239,7 +239,7 @@ impl Dialogue {
         let start = HostMessage::Start {
             run: self.request.run.clone(),
             workload,
-            monitors: self.request.monitors.clone(),
+            monitors: Box::new(self.request.monitors.clone()),
             sets: self.request.sets.clone(),
             seed: self.request.seed,
         };
