@@ -470,7 +470,7 @@ async fn series_target(written: &str, kernel: Option<&Kernel>) -> Result<Target,
         })
         .collect();
     let history = History::linear((1..=patches.len()).map(|n| n.to_string()).collect())
-        .map_err(|error| Failure::request(error))?;
+        .map_err(Failure::request)?;
     Ok(Target::Series {
         kernel: name.to_owned(),
         series: series.to_owned(),
