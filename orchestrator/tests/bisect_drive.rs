@@ -302,6 +302,7 @@ async fn script_session(place: &Path, repo: &Path, script: &str) -> (Session, Sc
         repository: repository.copy(&place.join("own")).await.unwrap(),
         command,
         runs: folder.join("runs"),
+        count: Cell::new(0),
     };
     (session, lab)
 }
@@ -384,4 +385,44 @@ async fn a_script_that_says_128_stops_it_with_the_state_kept() {
             .iter()
             .all(|e| !matches!(e.observation, Observation::Abort { .. }))
     );
+}
+
+#[tokio::test]
+async fn one_other_crash_is_run_again_and_two_skip_the_tree() {
+    let place = tempfile::tempdir().unwrap();
+    let mut session = Session::create(&place.path().join("b"), plan(series(16), panics())).unwrap();
+    let never = Cancel::never();
+    let ready = async |tree: &Tree| image(&tree.name);
+    let crashed = Cell::new(false);
+    let hang = || {
+        ran(Measurement::Ran {
+            outcome: Outcome::GuestHang {
+                phase: "boot".to_owned(),
+                reason: "silent".to_owned(),
+            },
+            samples: Vec::new(),
+            output: String::new(),
+        })
+    };
+    // Patch 9 hangs always, patch 8 once.
+    let run = async |tree: &Tree, _: u32| match tree.place {
+        Place::At(8) => hang(),
+        Place::At(7) if !crashed.replace(true) => hang(),
+        _ => ran(guest(tree, 7)),
+    };
+    let verdict = drive(&mut session, &ready, &run, &never, &mut |_| {})
+        .await
+        .unwrap();
+    assert!(
+        matches!(&verdict, Verdict::Found { culprit } if culprit.candidate == 7),
+        "{verdict:?}"
+    );
+    assert!(crashed.get());
+    let skipped: Vec<_> = session
+        .entries()
+        .iter()
+        .filter(|e| matches!(e.observation, Observation::Untestable { .. }))
+        .map(|e| e.place)
+        .collect();
+    assert!(skipped.iter().all(|p| *p == Place::At(8)), "{skipped:?}");
 }

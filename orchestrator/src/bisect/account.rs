@@ -35,6 +35,8 @@ pub struct Account {
     pub explains: Option<f64>,
     /// Whether a fresh comparison of culprit and parent agreed.
     pub confirmation: Vec<Confirmation>,
+    /// Why the numbers deserve less trust than they claim.
+    pub caution: Option<String>,
     /// What it took.
     pub spent: Spent,
     /// What the runs ran on.
@@ -173,6 +175,7 @@ impl Account {
             verdict: verdict.cloned(),
             suspects,
             confirmation: Vec::new(),
+            caution: None,
             spent: spent(session.entries(), &steps),
             steps,
             environment: None,

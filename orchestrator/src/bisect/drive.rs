@@ -78,7 +78,8 @@ pub enum Progress {
         /// How long it took.
         seconds: f64,
     },
-    /// The lab failed; the same is tried again.
+    /// The lab failed, or a run ended in another way than the sought one; the same is
+    /// tried again.
     Again {
         /// Which try failed, from 1.
         attempt: u32,
@@ -110,6 +111,10 @@ pub enum DriveError {
 
 /// How often a measurement whose lab failed is tried.
 pub const TRIES: u32 = 3;
+
+/// How often a run may end in another way than the sought one before its tree is
+/// skipped: a crash of the emulator must not cost the tree that decides.
+pub const OTHER_TRIES: u32 = 2;
 
 /// Searches until the verdict. `ready` makes a tree ready, `run` runs it once.
 ///
@@ -197,6 +202,7 @@ async fn measure(
         at: jiff::Timestamp::now().to_string(),
     };
     let mut failures = 0;
+    let mut others = 0;
     loop {
         let ruling = match images.get(&tree.place) {
             None => {
@@ -226,7 +232,14 @@ async fn measure(
             }
         };
         match ruling {
-            Ruling::Answer(observation) => {
+            Ruling::Doubtful(Observation::Untestable { reason }) if others + 1 < OTHER_TRIES => {
+                others += 1;
+                tell(Progress::Again {
+                    attempt: others,
+                    reason,
+                });
+            }
+            Ruling::Answer(observation) | Ruling::Doubtful(observation) => {
                 entry.observation = observation;
                 entry.at = jiff::Timestamp::now().to_string();
                 return entry;

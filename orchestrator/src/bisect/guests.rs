@@ -1,8 +1,8 @@
 //! Trees as kernels: built, booted, and asked.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
 
 use super::drive::{Ready, Run, Tree};
 use super::git::short;
@@ -49,12 +49,13 @@ pub struct GuestLab<'a> {
     pub tell: &'a (dyn Fn(BuildEvent) + Send + Sync),
     /// Kernels that are ready.
     pub built: RefCell<HashMap<String, BuiltKernel>>,
-    /// Runs so far, those of earlier sessions included: numbers their folders.
+    /// Number of the next run's folder; [`next_index`] tells the first.
     pub count: Cell<usize>,
     /// What the last run ran on.
     pub environment: RefCell<Option<Environment>>,
-    /// Why durations of some run may not be judged.
-    pub untrusted: RefCell<Option<String>>,
+    /// Metrics that depend on how fast the bench is, with why some run of this
+    /// bench could not carry them.
+    pub untrusted: RefCell<BTreeMap<String, String>>,
 }
 
 impl GuestLab<'_> {
@@ -122,7 +123,11 @@ impl GuestLab<'_> {
         {
             Ok(record) => {
                 if !record.trust.timing {
-                    *self.untrusted.borrow_mut() = Some(record.trust.reasons.join(", "));
+                    let reasons = record.trust.reasons.join(", ");
+                    let timed = record.samples.iter().filter(|s| s.kind.is_timing());
+                    self.untrusted
+                        .borrow_mut()
+                        .extend(timed.map(|s| (s.metric.clone(), reasons.clone())));
                 }
                 *self.environment.borrow_mut() = Some(record.environment);
                 // A run without a workload leaves no output.
@@ -139,6 +144,21 @@ impl GuestLab<'_> {
             Err(error) => failed(chain(&error)),
         }
     }
+}
+
+/// The first number that no folder in `runs` begins with, whatever ended there
+/// before it was finished.
+pub fn next_index(runs: &Path) -> usize {
+    let Ok(entries) = std::fs::read_dir(runs) else {
+        return 0;
+    };
+    entries
+        .filter_map(|entry| {
+            let name = entry.ok()?.file_name().into_string().ok()?;
+            name.split('-').next()?.parse::<usize>().ok()
+        })
+        .max()
+        .map_or(0, |last| last + 1)
 }
 
 /// Whether a kernel cannot be had because of what its tree holds, rather than

@@ -37,6 +37,7 @@ pub fn page(account: &Account) -> Result<String, Box<dyn Error>> {
                 pre { (text::conclusion(account)) }
                 @if let Some(ends) = &account.ends { p { "Ends: " (text::ends_line(ends)) } }
                 @if let Some(cell) = &account.cell { p { "Cell: " (cell) } }
+                @if let Some(caution) = &account.caution { p { b { "Caution: " } (caution) } }
                 @for confirmation in &account.confirmation {
                     p { (confirmation.what) ": " (confirmation.detail) }
                 }

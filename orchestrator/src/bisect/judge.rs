@@ -94,6 +94,9 @@ pub enum ScriptEnd {
 pub enum Ruling {
     /// An answer for the engine.
     Answer(Observation),
+    /// The run ended in another way than the one that is sought. Once may be
+    /// chance; when the next run ends so too, this is the answer.
+    Doubtful(Observation),
     /// The lab failed: measure again, and stop when it keeps failing.
     Again {
         /// Why.
@@ -166,7 +169,7 @@ impl Judge {
                 match outcome {
                     _ if sought => Ruling::Answer(Observation::Event { seen: true }),
                     Outcome::Completed => Ruling::Answer(Observation::Event { seen: false }),
-                    _ => skip(said(outcome)),
+                    _ => other(outcome),
                 }
             }
             (
@@ -180,7 +183,7 @@ impl Judge {
                 Some(passed) => Ruling::Answer(Observation::Event { seen: !passed }),
                 None => skip(format!("the output holds no result of sub-test '{name}'")),
             },
-            (_, Measurement::Ran { outcome, .. }) => skip(said(outcome)),
+            (_, Measurement::Ran { outcome, .. }) => other(outcome),
             (_, Measurement::Builds | Measurement::Script(_)) => {
                 skip("it was built and not run".to_owned())
             }
@@ -212,6 +215,18 @@ pub fn value(samples: &[Sample], metric: &str, how: Option<PerRun>) -> Option<f6
     let kind = of_metric.first()?.kind;
     let values: Vec<f64> = of_metric.iter().map(|s| s.value).collect();
     combine(&values, per_run(how, kind))
+}
+
+/// A run that says nothing about what is sought.
+fn other(outcome: &Outcome) -> Ruling {
+    let observation = Observation::Untestable {
+        reason: said(outcome),
+    };
+    match outcome {
+        // These follow from the kernel and the machine; another run ends the same.
+        Outcome::NotTestable { .. } | Outcome::WrongTopology { .. } => Ruling::Answer(observation),
+        _ => Ruling::Doubtful(observation),
+    }
 }
 
 fn said(outcome: &Outcome) -> String {
@@ -280,7 +295,7 @@ mod tests {
 
     fn observation(judge: &Judge, measurement: &Measurement) -> Observation {
         match judge.rule(measurement) {
-            Ruling::Answer(observation) => observation,
+            Ruling::Answer(observation) | Ruling::Doubtful(observation) => observation,
             Ruling::Again { reason } => panic!("{reason}"),
         }
     }
@@ -338,6 +353,19 @@ mod tests {
                 complaint: "fair.c:1: error".to_owned()
             }
         ));
+    }
+
+    #[test]
+    fn another_crash_is_doubtful_and_a_wrong_machine_is_not() {
+        let judge = Judge::Outcome {
+            class: "guest-hang".to_owned(),
+            title: None,
+        };
+        assert!(matches!(judge.rule(&ran(panic("x"))), Ruling::Doubtful(_)));
+        let machine = Outcome::WrongTopology {
+            differences: vec!["nodes: asked 2, seen 1".to_owned()],
+        };
+        assert!(matches!(judge.rule(&ran(machine)), Ruling::Answer(_)));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The user's command at a commit, in a checkout of our own.
 
+use std::cell::Cell;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -23,12 +24,16 @@ pub struct ScriptLab {
     pub command: Vec<String>,
     /// Where runs keep their files.
     pub runs: PathBuf,
+    /// Number of the next run's folder.
+    pub count: Cell<usize>,
 }
 
 impl ScriptLab {
     /// Checks a commit out and runs the command there.
     pub async fn run(&self, tree: &Tree, number: u32) -> Run {
-        let name = format!("{}-{number}", short(&tree.name));
+        let index = self.count.get();
+        self.count.set(index + 1);
+        let name = format!("{index:05}-{}-{number}", short(&tree.name));
         let failed = |reason: String| Run {
             measurement: Measurement::LabFailed { reason },
             folder: None,

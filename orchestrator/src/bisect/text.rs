@@ -41,6 +41,9 @@ pub fn render(account: &Account, width: u16) -> String {
             confirmation.what, confirmation.detail
         );
     }
+    if let Some(caution) = &account.caution {
+        let _ = writeln!(text, "caution: {caution}");
+    }
     let _ = writeln!(text, "\n{}", spent_line(account));
     text
 }
@@ -347,6 +350,9 @@ pub fn mail(account: &Account) -> String {
             env.host_kernel,
             env.kernel_config.get(..12).unwrap_or(&env.kernel_config)
         );
+    }
+    if let Some(caution) = &account.caution {
+        let _ = writeln!(text, "{}.", capital(caution));
     }
     if let Some(introduced) = &account.introduced {
         let _ = writeln!(text, "\n#regzbot introduced: {introduced}");

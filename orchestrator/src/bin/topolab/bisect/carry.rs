@@ -2,7 +2,7 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     path::{Path, PathBuf},
     process::ExitCode,
     time::Instant,
@@ -16,7 +16,7 @@ use topolab::{
         drive,
         git::{CommitFacts, Repository, short},
         git_log,
-        guests::GuestLab,
+        guests::{GuestLab, next_index},
         html,
         judge::Judge,
         script::ScriptLab,
@@ -127,6 +127,7 @@ async fn search(
     };
     let builder = lab::builder(folders);
     let build_words = move |event: BuildEvent| build_words(&event, terminal);
+    let runs = absolute(&session.folder().join("runs"));
     let bench = match (&session.plan().judge, subject) {
         (Judge::Script { command }, _) => {
             let repository = repository.as_ref().expect("a script is searched over git");
@@ -137,7 +138,8 @@ async fn search(
                     .await
                     .map_err(|e| Failure::of(Kind::Lab, &e))?,
                 command: command.clone(),
-                runs: absolute(&session.folder().join("runs")),
+                count: Cell::new(next_index(&runs)),
+                runs,
             })
         }
         (judge, Some(subject)) => {
@@ -172,13 +174,13 @@ async fn search(
                 trees: plan::trees(&session.plan().target, subject, copy),
                 builder: &builder,
                 single,
-                runs: absolute(&session.folder().join("runs")),
                 cancel: cancel.clone(),
                 tell: &build_words,
                 built: RefCell::new(HashMap::new()),
-                count: Cell::new(session.entries().len()),
+                count: Cell::new(next_index(&runs)),
+                runs,
                 environment: RefCell::new(None),
-                untrusted: RefCell::new(None),
+                untrusted: RefCell::new(BTreeMap::new()),
             }))
         }
         (_, None) => return Err(Failure::request("this bisection names no experiment")),
@@ -218,12 +220,11 @@ async fn search(
     account.confirmation = confirmations;
     if let Bench::Guests(guests) = &bench {
         account.environment = guests.environment.borrow().clone();
-        if let (Judge::Metric { metric, .. }, Some(reason)) =
-            (&session.plan().judge, guests.untrusted.borrow().as_ref())
-        {
-            terminal.say(format_args!(
-                "note: if {metric} is a duration, this bench cannot carry it: {reason}"
-            ));
+        if let Judge::Metric { metric, .. } = &session.plan().judge {
+            let untrusted = guests.untrusted.borrow();
+            account.caution = untrusted.get(metric).map(|reason| {
+                format!("{metric} depends on how fast the bench is, and this bench cannot carry it: {reason}")
+            });
         }
     }
     if args.resume.is_none() {

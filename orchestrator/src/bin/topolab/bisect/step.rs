@@ -2,7 +2,7 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     path::PathBuf,
     process::ExitCode,
 };
@@ -10,7 +10,7 @@ use std::{
 use clap::Args;
 use topolab::{
     bisect::{
-        Observation, Place, Ready, TRIES, Tree,
+        OTHER_TRIES, Observation, Place, Ready, TRIES, Tree,
         git::{End, Repository},
         guests::{GuestLab, Trees},
         judge::{Judge, Measurement, Ruling},
@@ -137,7 +137,7 @@ async fn judge(args: &StepArgs, terminal: Terminal) -> Result<u8, Failure> {
         built: RefCell::new(HashMap::new()),
         count: Cell::new(0),
         environment: RefCell::new(None),
-        untrusted: RefCell::new(None),
+        untrusted: RefCell::new(BTreeMap::new()),
     };
     let tree = Tree {
         place: Place::BadEnd,
@@ -183,6 +183,7 @@ async fn measure(
 ) -> Result<u8, Failure> {
     let mut marks: Vec<bool> = Vec::new();
     let mut failures = 0;
+    let mut others = 0;
     let mut ready = false;
     loop {
         let ruling = if !ready {
@@ -204,7 +205,11 @@ async fn measure(
             sought.rule(&guests.run(tree, number).await.measurement)
         };
         let observation = match ruling {
-            Ruling::Answer(observation) => observation,
+            Ruling::Doubtful(_) if others + 1 < OTHER_TRIES => {
+                others += 1;
+                continue;
+            }
+            Ruling::Answer(observation) | Ruling::Doubtful(observation) => observation,
             Ruling::Again { reason } => {
                 failures += 1;
                 terminal.warn(format_args!("the lab failed (try {failures}): {reason}"));

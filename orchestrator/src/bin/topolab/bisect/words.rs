@@ -120,7 +120,7 @@ pub fn progress(progress: &Progress, json: bool, terminal: Terminal) {
         }
         Progress::Built { .. } => {}
         Progress::Again { attempt, reason } => {
-            terminal.warn(format_args!("the lab failed (try {attempt}): {reason}"));
+            terminal.warn(format_args!("try {attempt} gave no answer: {reason}"));
         }
         Progress::Answered { tree, entry } => {
             let what = match &entry.observation {
