@@ -40,9 +40,8 @@ fn mailbox(page: &str) -> Vec<u8> {
     for line in page.lines() {
         if is_subject(line) {
             let subject = line.trim_start_matches("* ");
-            mailbox.push_str(&format!(
-                "\nFrom a@b Mon Sep 17 00:00:00 2001\nFrom: A <a@b>\nSubject: {subject}\n\n"
-            ));
+            let head = "\nFrom a@b Mon Sep 17 00:00:00 2001\nFrom: A <a@b>\nSubject: ";
+            mailbox.extend([head, subject, "\n\n"]);
             inside = true;
         } else if line.starts_with("^ permalink") {
             inside = false;
