@@ -58,10 +58,6 @@ fn the_table_of_the_main_job() {
     gates
     result  metric            rule        cell                because
     pass    numa_pte_updates  must_be: 0  all · pinned-node0  it holds in all 6 runs
-
-    worth knowing:
-      numa_pte_updates: two groups of runs, neither described by the mean: 4 near 48 696 and 2 near
-        51 204 in base · pinned-node0
     ");
 }
 
@@ -118,12 +114,6 @@ fn two_nights_are_compared_and_a_changed_bench_is_shown() {
     gates
     result  metric            rule        cell                because
     pass    numa_pte_updates  must_be: 0  all · pinned-node0  it holds in all 6 runs
-
-    worth knowing:
-      numa_pte_updates: two groups of runs, neither described by the mean: 4 near 48 696 and 2 near
-        51 204 in base · pinned-node0 of last
-      numa_pte_updates: far from the other runs of their cell, and counted like them: run 6 (68 034) in
-        base · unpinned of tonight
     ");
     let same = topolab(
         folder.path(),
