@@ -3,8 +3,8 @@
 
 use std::hint::black_box;
 use std::path::Path;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Barrier, OnceLock};
 use std::time::{Duration, Instant};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
@@ -103,24 +103,26 @@ pub fn touch(parameters: &NumaScan) -> Result<Touched, String> {
     let threads = parameters.threads as usize;
     let duration = Duration::from_secs_f64(parameters.seconds);
     let touched = AtomicU64::new(0);
-    let ready = Barrier::new(threads + 1);
-    let seconds = std::thread::scope(|scope| {
+    let ready = Barrier::new(threads);
+    // The first thread past the barrier starts the clock for all.
+    let started = OnceLock::new();
+    std::thread::scope(|scope| {
         for thread in 0..threads {
-            let (memory, touched, ready) = (&memory, &touched, &ready);
+            let (memory, touched, ready, started) = (&memory, &touched, &ready, &started);
             let cpu = cpus[spread(thread, threads, cpus.len())];
             let first = thread * memory.pages / threads;
             scope.spawn(move || {
                 pin(cpu);
                 ready.wait();
-                let pages = memory.touch_until(Instant::now() + duration, first);
+                let started = *started.get_or_init(Instant::now);
+                let pages = memory.touch_until(started + duration, first);
                 touched.fetch_add(pages, Ordering::AcqRel);
             });
         }
-        ready.wait();
-        Instant::now()
-    })
-    .elapsed()
-    .as_secs_f64();
+    });
+    let seconds = started
+        .get()
+        .map_or(0.0, |started: &Instant| started.elapsed().as_secs_f64());
     Ok(Touched {
         passes: touched.into_inner() as f64 / memory.pages as f64,
         seconds,

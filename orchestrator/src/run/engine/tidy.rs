@@ -70,11 +70,8 @@ impl Engine<'_> {
     }
 
     /// Complaints on the console may be text of programs; the kernel's own log
-    /// tells.
+    /// tells. Always asked: a complaint may still be on its way here.
     async fn ask_for_kernel_log(&mut self) {
-        if self.console.splats().is_empty() {
-            return;
-        }
         self.say(&HostMessage::KernelLog);
         let deadline = Instant::now() + KERNEL_LOG;
         while self.kernel_log.is_none() && self.exit.is_none() {
