@@ -104,34 +104,70 @@ pub(super) async fn snapshot(
     })
 }
 
+/// What takes back a `.gitignore` that excludes the whole tree (Debian's source
+/// packages carry one, for a repository of the packaging alone), and what a build
+/// in the tree leaves at its top, which that file would have excluded.
+const TOP_LEVEL: [&str; 13] = [
+    "!/*",
+    "/.config*",
+    "/.version",
+    "/.tmp_*",
+    "/.vmlinux*",
+    "/vmlinux*",
+    "/System.map",
+    "/Module.symvers",
+    "/modules.*",
+    "/.*.cmd",
+    "/.*.d",
+    "/*.o",
+    "/*.a",
+];
+
 /// Every file that the tree's `.gitignore` files do not exclude.
 async fn list(folder: &Path, entry: &Path, tools: &Tools) -> Result<Vec<String>, SourceError> {
-    let list_error = |source| SourceError::List {
-        path: folder.to_owned(),
-        source,
-    };
-    let dir = entry.join("nothing.git");
-    if !dir.join("HEAD").is_file() {
+    let repository = entry.join("nothing.git");
+    if !repository.join("HEAD").is_file() {
         output(
             super::git::command(&tools.git)
                 .args(["init", "--quiet", "--bare"])
-                .arg(&dir),
+                .arg(&repository),
         )
         .await
-        .map_err(list_error)?;
+        .map_err(|source| SourceError::List {
+            path: folder.to_owned(),
+            source,
+        })?;
     }
+    let listed = list_with(&[], folder, &repository, tools).await?;
+    if listed.iter().any(|path| path == "Makefile") {
+        return Ok(listed);
+    }
+    list_with(&TOP_LEVEL, folder, &repository, tools).await
+}
+
+/// The same, with patterns that go before those of the tree.
+async fn list_with(
+    patterns: &[&str],
+    folder: &Path,
+    repository: &Path,
+    tools: &Tools,
+) -> Result<Vec<String>, SourceError> {
     let mut git = command(&tools.git);
     super::git::settle(&mut git);
     let listed = output(
         git.arg("--git-dir")
-            .arg(&dir)
+            .arg(repository)
             .arg("--work-tree")
             .arg(folder)
             .args(["ls-files", "--others", "--exclude-standard", "-z"])
+            .args(patterns.iter().flat_map(|pattern| ["-x", *pattern]))
             .current_dir(folder),
     )
     .await
-    .map_err(list_error)?;
+    .map_err(|source| SourceError::List {
+        path: folder.to_owned(),
+        source,
+    })?;
     Ok(listed
         .split(|byte| *byte == 0)
         .filter(|path| !path.is_empty() && !path.starts_with(b".git/"))
@@ -290,5 +326,34 @@ mod tests {
         // Touching without changing is no change.
         fs::write(folder.join("kernel/a.c"), "changed").unwrap();
         assert_eq!(take(&folder, &cache).await.id, second_id);
+    }
+
+    /// Debian's source packages end their `.gitignore` so.
+    #[tokio::test]
+    async fn a_tree_that_ignores_itself_is_read_all_the_same() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("linux");
+        fs::create_dir_all(folder.join("kernel")).unwrap();
+        for (file, text) in [
+            ("Makefile", "m"),
+            ("Kconfig", "k"),
+            (".config", "CONFIG_A=y"),
+            ("vmlinux", "built"),
+            (".gitignore", "*.o\n/*\n!/debian/\n"),
+            ("kernel/a.c", "a"),
+            ("kernel/a.o", "object"),
+        ] {
+            fs::write(folder.join(file), text).unwrap();
+        }
+        let tree = take(&folder, &Cache::inside(&place.path().join("cache"))).await;
+        for (file, there) in [
+            ("Makefile", true),
+            ("kernel/a.c", true),
+            ("kernel/a.o", false),
+            (".config", false),
+            ("vmlinux", false),
+        ] {
+            assert_eq!(tree.read(file).unwrap().is_some(), there, "{file}");
+        }
     }
 }
