@@ -420,7 +420,8 @@ async fn a_kernel_without_virtio_console_is_told_from_its_configuration() {
         ran.verdict(),
         "boot-failed: agent never came: kernel lacks CONFIG_VIRTIO_CONSOLE"
     );
-    assert!(ran.result.console_tail[0].contains("Linux version"));
+    // Known before a guest is started.
+    assert_eq!(ran.result.console_tail, Vec::<String>::new());
 }
 
 /// The last CPU this test may use.

@@ -85,21 +85,9 @@ pub(super) async fn execute_as(
         Err(outcome) => return RunResult::without_guest(unit, bench, outcome),
     };
     let unit = &fitting.unit;
-    let lacks = match &config {
-        Some(config) => {
-            let lacking = needs::lacking_for_disk(config, &unit.image);
-            if !lacking.is_empty() {
-                let reason = format!(
-                    "this kernel cannot boot a disk: it lacks {}",
-                    lacking.join(", ")
-                );
-                let outcome = Outcome::NotTestable { reason };
-                return RunResult::without_guest(unit, bench, outcome);
-            }
-            needs::lacking(config, &unit.image)
-        }
-        None => Vec::new(),
-    };
+    if let Some(outcome) = config.and_then(|config| cannot_come(&config, unit)) {
+        return RunResult::without_guest(unit, bench, outcome);
+    }
     let pinning = match pinning::prepare(&unit.topology, bench) {
         Ok(pinning) => pinning,
         Err(outcome) => return RunResult::without_guest(unit, bench, outcome),
@@ -110,7 +98,7 @@ pub(super) async fn execute_as(
         trust.timing = false;
         trust.reasons.push("vCPUs are not pinned".into());
     }
-    let job = match prepare(unit, bench, folder, trust.clone(), lacks, pinning, way) {
+    let job = match prepare(unit, bench, folder, trust.clone(), pinning, way) {
         Ok(job) => job,
         Err(error) => {
             let outcome = Outcome::LabFailed {
@@ -194,7 +182,6 @@ fn prepare<'a>(
     bench: &Bench,
     folder: &'a Path,
     trust: Trust,
-    lacks: Vec<String>,
     pinning: Pinning,
     way: Way,
 ) -> io::Result<Job<'a>> {
@@ -286,7 +273,22 @@ fn prepare<'a>(
         attendant: Attendant::new(bench.root.clone(), expected, trust, Some(pinning)),
         emulated,
         allowed: &unit.allowed_splats,
-        lacks,
+    })
+}
+
+/// What the kernel's configuration says of a guest that need not be started.
+fn cannot_come(config: &KernelConfig, unit: &RunUnit) -> Option<Outcome> {
+    let for_disk = needs::lacking_for_disk(config, &unit.image);
+    if !for_disk.is_empty() {
+        let reason = format!(
+            "this kernel cannot boot a disk: it lacks {}",
+            for_disk.join(", ")
+        );
+        return Some(Outcome::NotTestable { reason });
+    }
+    let lacking = needs::lacking(config, &unit.image);
+    (!lacking.is_empty()).then(|| Outcome::BootFailed {
+        reason: format!("agent never came: kernel lacks {}", lacking.join(", ")),
     })
 }
 

@@ -63,8 +63,6 @@ pub struct Facts<'a> {
     pub exit: Option<QemuExit>,
     /// What QEMU wrote.
     pub stderr: &'a str,
-    /// Options the agent needs and the kernel lacks, with `CONFIG_`.
-    pub lacks: &'a [String],
 }
 
 /// The outcome of a run.
@@ -113,7 +111,7 @@ pub fn judge(facts: &Facts<'_>) -> Outcome {
     match &facts.why {
         Why::Said(outcome) => said(outcome, facts),
         Why::Proved => said(&Outcome::Completed, facts),
-        Why::Clock { clock, phase, text } => timed_out(*clock, phase, text, facts),
+        Why::Clock { phase, text, .. } => timed_out(phase, text, facts),
         Why::Ended => ended(facts),
         Why::Deaf => lab(
             "agent",
@@ -151,13 +149,10 @@ fn said(outcome: &Outcome, facts: &Facts<'_>) -> Outcome {
     }
 }
 
-fn timed_out(clock: Clock, phase: &str, text: &str, facts: &Facts<'_>) -> Outcome {
+fn timed_out(phase: &str, text: &str, facts: &Facts<'_>) -> Outcome {
     if !facts.greeted {
         return Outcome::BootFailed {
-            reason: match (facts.lacks, clock) {
-                ([], _) => text.into(),
-                (lacks, _) => format!("agent never came: kernel lacks {}", lacks.join(", ")),
-            },
+            reason: text.into(),
         };
     }
     let complaint = facts.splats.iter().find(|s| s.kind <= SplatKind::Hang);
@@ -229,7 +224,6 @@ mod tests {
             end: None,
             exit: None,
             stderr: "",
-            lacks: &[],
         }
     }
 
@@ -317,14 +311,6 @@ mod tests {
             judge(&seen),
             Outcome::BootFailed {
                 reason: "too long".into()
-            }
-        );
-        let lacks = ["CONFIG_VIRTIO_CONSOLE".to_string()];
-        seen.lacks = &lacks;
-        assert_eq!(
-            judge(&seen),
-            Outcome::BootFailed {
-                reason: "agent never came: kernel lacks CONFIG_VIRTIO_CONSOLE".into()
             }
         );
         let hang = judge(&facts(clock(Clock::NoProgress)));

@@ -43,8 +43,6 @@ pub struct Job<'a> {
     pub emulated: bool,
     /// Complaints of the kernel that are known, as parts of their titles.
     pub allowed: &'a [String],
-    /// Options the agent needs and the kernel lacks.
-    pub lacks: Vec<String>,
 }
 
 /// The sockets of one QEMU.

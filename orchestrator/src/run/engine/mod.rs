@@ -119,7 +119,6 @@ pub async fn drive(job: Job<'_>, session: Session<'_>) -> Left {
     let facts = Static {
         emulated: job.emulated,
         allowed: job.allowed,
-        lacks: job.lacks,
     };
     let opened = Console::create(&job.folder.join("console.log")).and_then(|console| {
         Ok((
@@ -216,7 +215,6 @@ pub async fn drive(job: Job<'_>, session: Session<'_>) -> Left {
 struct Static<'a> {
     emulated: bool,
     allowed: &'a [String],
-    lacks: Vec<String>,
 }
 
 impl Engine<'_> {

@@ -153,7 +153,6 @@ impl Engine<'_> {
             end: self.end,
             exit: self.exit,
             stderr: &stderr,
-            lacks: &fixed.lacks,
         };
         let outcome = judge(&facts);
         if !stderr.trim().is_empty() && !matches!(outcome, Outcome::LabFailed { .. }) {
