@@ -152,7 +152,7 @@ pub fn carry_out(
         let mut progress = Progress::new(terminal, args.json);
         campaign::run(prepared, &conduct, &mut |event| progress.on(&event))
             .await
-            .map_err(|error| explain(&error))
+            .map_err(|error| explain(&error, &conduct.places.results))
     });
     outcome.map(|summary| (folders, summary))
 }
@@ -216,8 +216,11 @@ fn told(error: &PrepareError) -> Failure {
     }
 }
 
-fn explain(error: &CampaignError) -> Failure {
+fn explain(error: &CampaignError, results: &Path) -> Failure {
     match error {
+        // What is there is whole: the runs that ended are kept.
+        CampaignError::Store(_) if results.join("runs").is_dir() => Failure::of(Kind::Lab, error)
+            .hint(format_args!("topolab run --resume {}", results.display())),
         CampaignError::Store(_) => Failure::of(Kind::Lab, error),
         CampaignError::Build { source, .. } => crate::kernel::failure(source),
         CampaignError::Bench(_) => Failure::of(Kind::Lab, error).hint("topolab doctor"),
