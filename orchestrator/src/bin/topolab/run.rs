@@ -1,6 +1,10 @@
 //! `topolab run`: an experiment from its file to its results folder.
 
-use std::{path::PathBuf, process::ExitCode, time::SystemTime};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::SystemTime,
+};
 
 use clap::Args;
 use topolab::{
