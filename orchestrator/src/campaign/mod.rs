@@ -4,6 +4,7 @@
 mod agenda;
 mod builds;
 pub mod library;
+mod parameters;
 mod prepare;
 mod single;
 

@@ -2,13 +2,16 @@
 //! every problem at once.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
 };
 
 use topolab_protocol::{settings::Settings, workload::Workload};
 
-use super::library::{Library, NotFound};
+use super::{
+    library::{Library, NotFound},
+    parameters,
+};
 use crate::{
     document::{At, Document, Problems},
     kernel::{self, Kernel, KernelRef, KernelRequest, Tools},
@@ -113,6 +116,7 @@ pub async fn prepare_document(
     for (name, (topology, _)) in &topologies {
         check_sets(&spec, name, topology, &mut own);
     }
+    check_parameters(document, &spec, &topologies, &all, &mut own);
     check_compare(&spec, &all, &mut own);
     if !own.list.is_empty() {
         own.sort();
@@ -309,8 +313,58 @@ fn check_sets(spec: &ExperimentSpec, name: &str, topology: &Topology, own: &mut 
     }
 }
 
+/// Every workload must be able to work in every cell it is in.
+fn check_parameters(
+    document: &Document,
+    spec: &ExperimentSpec,
+    topologies: &BTreeMap<String, (Topology, String)>,
+    cells: &[Cell],
+    own: &mut Problems,
+) {
+    let mut told = BTreeSet::new();
+    for cell in cells {
+        let Some((topology, _)) = topologies.get(&cell.topology) else {
+            continue;
+        };
+        let sets = sets_of(topology);
+        let (Ok(settings), Ok(workload)) = (
+            plan::fill(&spec.settings[&cell.settings], "settings", &sets),
+            plan::fill(&spec.workloads[&cell.workload], "workloads", &sets),
+        ) else {
+            // Told with its name by `check_sets`.
+            continue;
+        };
+        for wrong in parameters::wrong(&workload, &settings, topology) {
+            if !told.insert((cell.workload.clone(), wrong.clone())) {
+                continue;
+            }
+            let keys = [cell.workload.as_str(), workload.name()];
+            let (line, column) = place_of(document, keys, &wrong.path);
+            let message = format!("workload `{}`: {}", cell.workload, wrong.message);
+            own.push(line, column, message, wrong.help);
+        }
+    }
+}
+
+/// Line and column of a workload's parameter, or of the nearest thing written
+/// around it when it has its default.
+fn place_of(document: &Document, workload: [&str; 2], path: &[&str]) -> (u32, u32) {
+    let mut node = document.root();
+    let keys = ["workloads"].iter().chain(&workload).chain(path);
+    for key in keys {
+        match node.get(key) {
+            Some(inner) => node = inner,
+            None => break,
+        }
+    }
+    (node.line, node.column)
+}
+
 /// A baseline or gate that no cell fits would judge nothing.
 fn check_compare(spec: &ExperimentSpec, cells: &[Cell], own: &mut Problems) {
+    if cells.is_empty() {
+        return;
+    }
     for (axis, value) in &spec.compare.baseline {
         if !cells
             .iter()
