@@ -161,6 +161,15 @@ fn what_cannot_be_compared_is_told_with_a_way_out() {
     let output = topolab(folder.path(), &["compare", "nowhere"]);
     assert_eq!(output.status.code(), Some(2));
     insta::assert_snapshot!(String::from_utf8_lossy(&output.stderr), @"error: nowhere: not a results folder (there is no campaign.json)");
+    let output = topolab(
+        folder.path(),
+        &["compare", "r", "--metric", "numa_pte_update"],
+    );
+    assert_eq!(output.status.code(), Some(2));
+    insta::assert_snapshot!(String::from_utf8_lossy(&output.stderr), @"
+    error: no run has a metric `numa_pte_update`
+    hint: did you mean `numa_pte_updates`?
+    ");
 }
 
 /// The shapes in which two reports on the kernel's mailing list showed their numbers:

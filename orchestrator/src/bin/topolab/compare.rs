@@ -134,6 +134,7 @@ pub fn run(args: &CompareArgs, terminal: &Terminal) -> Result<ExitCode, Failure>
     let newer = load(newer)?;
     let older = older.map(|results| only(results, &args.only)).transpose()?;
     let newer = only(newer, &args.only)?;
+    known_metrics(&args.metric, &newer)?;
     let mut spec = newer.meta.experiment.compare.clone();
     if !args.shape.rows.is_empty() {
         return own_shape(args, &newer, &spec, terminal);
@@ -194,6 +195,28 @@ pub fn only(mut results: Results, patterns: &[(String, String)]) -> Result<Resul
         return Err(Failure::request("no run fits --only"));
     }
     Ok(results)
+}
+
+/// A metric asked for by name that neither a run nor the experiment knows is
+/// misspelt.
+fn known_metrics(asked: &[String], results: &Results) -> Result<(), Failure> {
+    let mut known = compare::metric_names(&results.records);
+    known.extend(results.meta.experiment.compare.metrics.keys().cloned());
+    known.sort_unstable();
+    known.dedup();
+    let is_unknown = |name: &&String| *name != "all" && !known.contains(name);
+    let Some(name) = asked.iter().find(is_unknown) else {
+        return Ok(());
+    };
+    let failure = Failure::request(format_args!("no run has a metric `{name}`"));
+    let nearest = known
+        .iter()
+        .min_by_key(|one| strsim::damerau_levenshtein(one, name))
+        .filter(|one| strsim::damerau_levenshtein(one, name) <= name.len() / 3);
+    Err(match nearest {
+        Some(nearest) => failure.hint(format_args!("did you mean `{nearest}`?")),
+        None => failure.hint(format_args!("there are: {}", known.join(", "))),
+    })
 }
 
 /// Answers with a table of the reader's own shape.
