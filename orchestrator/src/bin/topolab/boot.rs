@@ -9,7 +9,7 @@ use std::{
 };
 
 use clap::Args;
-use comfy_table::{Table, presets};
+use comfy_table::Table;
 use topolab::{
     agent_binary,
     host::Scratch,
@@ -366,7 +366,7 @@ fn answer(args: &BootArgs, unit: &RunUnit, result: &RunResult, terminal: Termina
         if args.json {
             terminal.json(&rows);
         } else {
-            terminal.answer(table(&rows));
+            terminal.table(table(&rows));
         }
         if let Some(ms) = result.hello_ms {
             terminal.say(format_args!("start of QEMU to hello: {ms} ms"));
@@ -420,9 +420,7 @@ fn explain(outcome: &Outcome, result: &RunResult, terminal: Terminal) -> ExitCod
 
 fn table(rows: &[proof::Row]) -> Table {
     let mut table = Table::new();
-    table
-        .load_style(presets::NOTHING)
-        .set_header(["", "asked", "seen", "same?"]);
+    table.set_header(["", "asked", "seen", "same?"]);
     for row in rows {
         let same = if row.same { "yes" } else { "NO" };
         table.add_row([&*row.field, &*row.asked, &*row.seen, same]);

@@ -3,7 +3,7 @@
 use std::{
     error::Error,
     fs::File,
-    io::{BufReader, IsTerminal},
+    io::BufReader,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -352,16 +352,9 @@ pub fn load(path: &Path) -> Result<Results, Failure> {
 
 /// Columns to fill.
 pub fn width(wanted: Option<u16>) -> u16 {
-    let stdout = std::io::stdout();
-    let of_terminal = || {
-        stdout
-            .is_terminal()
-            .then(|| rustix::termios::tcgetwinsize(&stdout).ok())
-            .flatten()
-            .map(|size| size.ws_col)
-            .filter(|columns| *columns > 0)
-    };
-    wanted.or_else(of_terminal).unwrap_or(report::text::WIDEST)
+    wanted
+        .or_else(crate::terminal::columns)
+        .unwrap_or(report::text::WIDEST)
 }
 
 /// Exit code of the contract.

@@ -3,7 +3,7 @@
 use std::{process::ExitCode, time::Duration};
 
 use clap::Args;
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::{CellAlignment, Table};
 use topolab::kernel::{
     Cache,
     gc::{self, Limits, Thing},
@@ -66,7 +66,7 @@ pub fn run(args: &GcArgs, terminal: &Terminal) -> Result<ExitCode, Failure> {
         }));
     } else {
         if !gone.is_empty() {
-            terminal.answer(table(&gone));
+            terminal.table(table(&gone));
         }
         let verb = if args.dry_run { "would free" } else { "freed" };
         terminal.answer(format_args!(
@@ -81,9 +81,7 @@ pub fn run(args: &GcArgs, terminal: &Terminal) -> Result<ExitCode, Failure> {
 
 fn table(things: &[Thing]) -> Table {
     let mut table = Table::new();
-    table
-        .load_style(presets::NOTHING)
-        .set_header(["kind", "size", "days unused", "path"]);
+    table.set_header(["kind", "size", "days unused", "path"]);
     for thing in things {
         let days = thing.used.elapsed().unwrap_or_default().as_secs() / (24 * 3600);
         table.add_row([

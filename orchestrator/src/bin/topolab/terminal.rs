@@ -6,6 +6,8 @@ use std::{
     process::ExitCode,
 };
 
+use comfy_table::{ColumnConstraint, ContentArrangement, Table, presets};
+
 use crate::failure::Failure;
 
 /// Where words go, and how many.
@@ -32,6 +34,28 @@ impl Terminal {
     /// Writes the answer. A reader that went away is no failure of ours.
     pub fn answer(&self, text: impl std::fmt::Display) {
         let _ = writeln!(std::io::stdout().lock(), "{text}");
+    }
+
+    /// Writes a table, its columns two blanks apart: within the terminal's width,
+    /// and with every row in one line where a program reads it.
+    pub fn table(&self, mut table: Table) {
+        table.load_style(presets::NOTHING).force_no_tty();
+        if let Some(width) = columns() {
+            // The last column's own blanks are cut off.
+            table
+                .set_content_arrangement(ContentArrangement::Dynamic)
+                .set_width(width.saturating_add(2));
+        }
+        for column in table.column_iter_mut() {
+            column.set_padding((0, 2));
+        }
+        // The first column holds names to copy; they stay whole.
+        if let Some(names) = table.column_mut(0) {
+            names.set_constraint(ColumnConstraint::ContentWidth);
+        }
+        for line in table.lines() {
+            self.answer(line.trim_end());
+        }
     }
 
     /// Writes the answer as one JSON document.
@@ -94,4 +118,14 @@ impl Terminal {
         }
         ExitCode::from(failure.kind.exit_code())
     }
+}
+
+/// Columns of the terminal that reads the answer.
+pub fn columns() -> Option<u16> {
+    let stdout = std::io::stdout();
+    if !stdout.is_terminal() {
+        return None;
+    }
+    let size = rustix::termios::tcgetwinsize(&stdout).ok()?;
+    (size.ws_col > 0).then_some(size.ws_col)
 }

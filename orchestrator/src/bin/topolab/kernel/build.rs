@@ -6,7 +6,7 @@ use std::{
 };
 
 use clap::Args;
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::{CellAlignment, Table};
 use topolab::kernel::{
     self, Builder, BuiltKernel, Ccache, Kernel, KernelError, KernelRef, KernelRequest,
 };
@@ -95,7 +95,7 @@ pub fn run(
             .collect();
         terminal.json(&answer);
     } else {
-        terminal.answer(table(&points, &rows));
+        terminal.table(table(&points, &rows));
     }
     let worst = rows.iter().filter_map(|row| match row {
         Row::Built(_) => None,
@@ -157,9 +157,7 @@ async fn schedule(points: &[(Kernel, KernelRef)], builder: &Builder) -> Vec<usiz
 
 fn table(points: &[(Kernel, KernelRef)], rows: &[Row]) -> Table {
     let mut table = Table::new();
-    table
-        .load_style(presets::NOTHING)
-        .set_header(["kernel", "objects", "seconds", "build id", "image"]);
+    table.set_header(["kernel", "objects", "seconds", "build id", "image"]);
     let mut images: Vec<(&str, String)> = Vec::new();
     let mut total = 0.0;
     for ((_, point), row) in points.iter().zip(rows) {

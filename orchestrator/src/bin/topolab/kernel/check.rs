@@ -3,7 +3,7 @@
 use std::{path::Path, process::ExitCode};
 
 use clap::Args;
-use comfy_table::{ContentArrangement, Table, presets};
+use comfy_table::Table;
 use topolab::kernel::{
     Ccache, KernelRequest,
     check::{self, Cell, CheckReport, CheckRequest, Finding, PatchReport, Status, TargetSpec},
@@ -80,7 +80,7 @@ pub fn run(
     if args.json {
         terminal.json(&report);
     } else {
-        terminal.answer(table(&report));
+        terminal.table(table(&report));
         for words in details(&report) {
             terminal.answer(format_args!("\n{words}"));
         }
@@ -94,9 +94,6 @@ pub fn run(
 
 fn table(report: &CheckReport) -> Table {
     let mut table = Table::new();
-    table
-        .load_style(presets::NOTHING)
-        .set_content_arrangement(ContentArrangement::Dynamic);
     let mut header = vec!["patch".to_owned(), "subject".to_owned()];
     header.extend(report.targets.iter().map(|target| target.target.clone()));
     header.extend(["checkpatch", "signed off", "bisects"].map(str::to_owned));

@@ -7,7 +7,7 @@ use std::{
 };
 
 use clap::Args;
-use comfy_table::{Table, presets};
+use comfy_table::Table;
 use topolab::kernel::{
     self,
     patch::{Imported, Patch, Series, slug},
@@ -54,7 +54,7 @@ pub fn run(args: &ImportArgs, terminal: &Terminal) -> Result<ExitCode, Failure> 
     if args.json {
         terminal.json(&as_json(&imported));
     } else {
-        terminal.answer(table(&imported));
+        terminal.table(table(&imported));
         for skipped in &imported.skipped {
             terminal.say(format_args!(
                 "left out '{}': {}",
@@ -75,13 +75,7 @@ pub fn run(args: &ImportArgs, terminal: &Terminal) -> Result<ExitCode, Failure> 
 
 fn table(imported: &Imported) -> Table {
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header([
-        "patch",
-        "subject",
-        "author",
-        "signed off",
-        "changes",
-    ]);
+    table.set_header(["patch", "subject", "author", "signed off", "changes"]);
     let len = imported.series.len();
     for (number, patch) in (1..).zip(&imported.series.patches) {
         table.add_row([

@@ -3,7 +3,7 @@
 use std::{path::Path, process::ExitCode};
 
 use clap::Args;
-use comfy_table::{Table, presets};
+use comfy_table::Table;
 use topolab::kernel::{self, Kernel, Recipe};
 
 use super::{files, find, runtime};
@@ -42,9 +42,7 @@ pub fn run(
             .collect::<Result<_, _>>()?
     };
     let mut table = Table::new();
-    table
-        .load_style(presets::NOTHING)
-        .set_header(["kernel", "patch", "subject", "changes"]);
+    table.set_header(["kernel", "patch", "subject", "changes"]);
     let runtime = runtime()?;
     let tools = tools();
     let mut answer = Vec::new();
@@ -87,7 +85,7 @@ pub fn run(
     if args.json {
         terminal.json(&answer);
     } else {
-        terminal.answer(table);
+        terminal.table(table);
     }
     Ok(ExitCode::SUCCESS)
 }
