@@ -36,7 +36,7 @@ pub(super) fn check<T: JsonSchema>(root: &Node) -> Found {
 }
 
 fn collect(schema: &Json, root: &Node, error: &ValidationError<'_>, found: &mut Found) {
-    let path = error.instance_path.to_string();
+    let path = error.instance_path().to_string();
     let (node, line, column) = locate(root, &path);
     let wrong = |message: String, help: Option<String>| Problem {
         line,
@@ -49,9 +49,9 @@ fn collect(schema: &Json, root: &Node, error: &ValidationError<'_>, found: &mut 
     } else {
         format!("`{}`", readable(&path))
     };
-    match &error.kind {
+    match error.kind() {
         ValidationErrorKind::AdditionalProperties { unexpected } => {
-            let known = known_keys(schema, &error.schema_path.to_string());
+            let known = known_keys(schema, &error.schema_path().to_string());
             for key in unexpected {
                 let (line, column) = key_position(node, key).unwrap_or((line, column));
                 found.unknown.push(Problem {
@@ -69,11 +69,12 @@ fn collect(schema: &Json, root: &Node, error: &ValidationError<'_>, found: &mut 
         ValidationErrorKind::Type { kind } => {
             let wanted = match kind {
                 TypeKind::Single(kind) => kind.to_string(),
-                TypeKind::Multiple(kinds) => kinds
-                    .iter()
-                    .map(|k| k.to_string())
-                    .collect::<Vec<_>>()
-                    .join(" or "),
+                TypeKind::Multiple(kinds) => {
+                    let mut kinds: Vec<String> = kinds.iter().map(|k| k.to_string()).collect();
+                    // Leaving it empty is the last thing the writer had in mind.
+                    kinds.sort_by_key(|kind| kind == "null");
+                    kinds.join(" or ")
+                }
             };
             if wanted.contains("string") && is_plain_scalar(node) {
                 return;
@@ -127,13 +128,13 @@ fn alternatives(
     context: &[Vec<ValidationError<'static>>],
     found: &mut Found,
 ) {
-    let path = error.instance_path.to_string();
+    let path = error.instance_path().to_string();
     let (node, line, column) = locate(root, &path);
     let base = path.matches('/').count();
     // A scalar is refused only by its type in every branch: when text would do, it is fine.
     let text_would_do = context.iter().any(|branch| {
         branch.iter().all(|e| {
-            matches!(&e.kind, ValidationErrorKind::Type { kind: TypeKind::Single(k) } if k.to_string() == "string")
+            matches!(e.kind(), ValidationErrorKind::Type { kind: TypeKind::Single(k) } if k.to_string() == "string")
         })
     });
     if text_would_do && is_plain_scalar(node) {
@@ -149,7 +150,7 @@ fn alternatives(
     let only_unknown = context.iter().find(|branch| {
         branch
             .iter()
-            .all(|e| matches!(&e.kind, ValidationErrorKind::AdditionalProperties { .. }))
+            .all(|e| matches!(e.kind(), ValidationErrorKind::AdditionalProperties { .. }))
     });
     if let Some(branch) = only_unknown {
         for inner in branch {
@@ -157,7 +158,7 @@ fn alternatives(
         }
         return;
     }
-    let names = variant_names(schema, &error.schema_path.to_string());
+    let names = variant_names(schema, &error.schema_path().to_string());
     let here = if path.is_empty() {
         "the file".to_string()
     } else {
@@ -189,7 +190,7 @@ fn alternatives(
 /// How deep in the instance the errors of a branch lie, alternatives within included.
 fn depth(branch: &[ValidationError<'_>]) -> usize {
     let of = |e: &ValidationError<'_>| {
-        let inner = match &e.kind {
+        let inner = match e.kind() {
             ValidationErrorKind::AnyOf { context }
             | ValidationErrorKind::OneOfNotValid { context } => context
                 .iter()
@@ -198,7 +199,7 @@ fn depth(branch: &[ValidationError<'_>]) -> usize {
                 .unwrap_or(0),
             _ => 0,
         };
-        inner.max(e.instance_path.to_string().matches('/').count())
+        inner.max(e.instance_path().to_string().matches('/').count())
     };
     branch.iter().map(of).max().unwrap_or(0)
 }

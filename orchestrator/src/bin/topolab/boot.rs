@@ -163,7 +163,12 @@ fn boot(args: &BootArgs, terminal: Terminal) -> Result<ExitCode, Failure> {
     let runtime = lab::runtime()?;
     runtime.block_on(async {
         let cancel = interrupt::watch(terminal)?;
-        let (kernel, modules) = kernel_image(args, &folders, terminal).await?;
+        let mut told = cancel.clone();
+        let (kernel, modules) = tokio::select! {
+            kernel = kernel_image(args, &folders, terminal) => kernel?,
+            () = told.told() => return Err(Failure::lab("interrupted")
+                .hint("the same command goes on from what is compiled")),
+        };
         let spec = ImageSpec {
             agent: agent_binary::bytes().to_vec(),
             programs,
