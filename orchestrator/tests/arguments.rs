@@ -1,4 +1,8 @@
 //! Whatever a topology file may ask, QEMU takes the arguments it leads to.
+#![expect(
+    clippy::format_push_string,
+    reason = "texts of a test are made piece by piece"
+)]
 
 #[path = "real/kernel.rs"]
 mod kernel;
