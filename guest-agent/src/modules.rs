@@ -104,6 +104,10 @@ pub fn load(root: &Path, name: &str, parameters: &str) -> Result<Vec<String>, Mo
     ];
     let chain = folders.iter().find_map(|folder| chain(folder, name));
     let Some(chain) = chain else {
+        // Built in, or loaded by whoever made the image.
+        if is_loaded(root, name) {
+            return Ok(Vec::new());
+        }
         return Err(ModuleError::NotFound {
             name: name.to_string(),
             searched: folders.into(),

@@ -87,12 +87,32 @@ impl GuestLab<'_> {
                     };
                     series.clear();
                 }
-                kernel::build(self.builder, &at_commit, None, &Variant::Base, self.tell).await
+                let base = Variant::Base;
+                let built = kernel::build(self.builder, &at_commit, None, &base, self.tell).await?;
+                self.with_modules(&at_commit, built).await
             }
             Trees::Variants { kernel, series } => {
                 let variant: Variant = name.parse()?;
-                kernel::build(self.builder, kernel, Some(series), &variant, self.tell).await
+                let series = Some(series.as_str());
+                let built =
+                    kernel::build(self.builder, kernel, series, &variant, self.tell).await?;
+                self.with_modules(kernel, built).await
             }
+        }
+    }
+
+    /// Modules that the runs load are built for each tree.
+    async fn with_modules(
+        &self,
+        kernel: &Kernel,
+        built: BuiltKernel,
+    ) -> Result<BuiltKernel, KernelError> {
+        match &self.single {
+            Some(single) => {
+                let folders = single.module_folders();
+                kernel::with_modules(self.builder, kernel, &built, folders, self.tell).await
+            }
+            None => Ok(built),
         }
     }
 
@@ -167,6 +187,7 @@ fn is_of_the_tree(error: &KernelError) -> bool {
     matches!(
         error,
         KernelError::Build { .. }
+            | KernelError::Module { .. }
             | KernelError::Series { .. }
             | KernelError::Config { .. }
             | KernelError::Missing { .. }

@@ -42,13 +42,12 @@ pub async fn build(
             // The receiver lives as long as the build; a closed channel means nobody listens.
             let _ = sender.send(event);
         };
-        let building = kernel::build(
-            builder,
-            kernel,
-            reference.series.as_deref(),
-            &reference.variant,
-            &tell,
-        );
+        let folders = prepared.module_folders(name);
+        let building = async {
+            let series = reference.series.as_deref();
+            let built = kernel::build(builder, kernel, series, &reference.variant, &tell).await?;
+            kernel::with_modules(builder, kernel, &built, &folders, &tell).await
+        };
         tokio::pin!(building);
         let result = loop {
             tokio::select! {
@@ -121,7 +120,7 @@ fn may_be_missing(variant: &Variant, error: &KernelError) -> bool {
     !matches!(variant, Variant::Base | Variant::All)
         && matches!(
             error,
-            KernelError::Series { .. } | KernelError::Build { .. }
+            KernelError::Series { .. } | KernelError::Build { .. } | KernelError::Module { .. }
         )
 }
 

@@ -83,6 +83,22 @@ impl Library {
         self.find("experiment", "experiments", name)
     }
 
+    /// The folder of a module that is built here, by its name below
+    /// `kernels/modules/` or by path; nothing when there is none.
+    pub fn module(&self, name: &str) -> Option<PathBuf> {
+        let below = if name.contains('/') {
+            PathBuf::new()
+        } else {
+            PathBuf::from("kernels/modules")
+        };
+        let is_module = |folder: &PathBuf| {
+            let mut files = ["Kbuild", "Makefile"].iter();
+            files.any(|file| folder.join(file).is_file())
+        };
+        let mut folders = self.roots.iter().map(|root| root.join(&below).join(name));
+        folders.find(is_module)
+    }
+
     /// A name is a path when it has a slash or ends in `.yaml`.
     fn find(&self, kind: &'static str, folder: &str, name: &str) -> Result<PathBuf, NotFound> {
         let mut tried = Vec::new();

@@ -3,6 +3,7 @@
 
 mod agenda;
 mod builds;
+mod images;
 pub mod library;
 mod parameters;
 mod prepare;
@@ -11,12 +12,13 @@ mod single;
 use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet},
-    path::{Path, PathBuf},
+    path::PathBuf,
     time::Instant,
 };
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 
+pub use images::{OwnModule, module_tree};
 pub use library::{Library, NotFound};
 pub use prepare::{Overrides, PrepareError, Prepared, prepare, prepare_document};
 pub use single::Single;
@@ -27,7 +29,7 @@ use builds::Kernels;
 use crate::{
     agent_binary,
     event::Event,
-    image::{self, Image, ImageFile, ImageSpec},
+    image::{self, Image},
     kernel::Builder,
     plan::PlannedRun,
     qemu::args::{Accel, TcgThread},
@@ -65,6 +67,14 @@ pub enum CampaignError {
     /// The guest's image could not be made.
     #[error("the guest image was not made")]
     Image(#[source] image::ImageError),
+    /// The image is to bring modules, and the kernel has none.
+    #[error("{kernel} has no modules; `image: modules` names {wanted}")]
+    NoModules {
+        /// The kernel.
+        kernel: String,
+        /// The names.
+        wanted: String,
+    },
     /// The accelerator that was insisted on does not work.
     #[error("the bench cannot run these guests")]
     Bench(#[source] crate::qemu::accel::KvmError),
@@ -194,7 +204,11 @@ pub async fn run(
     };
     meta.kernels.clone_from(&kernels.meta);
     folder.save_meta(&meta)?;
-    let image = build_image(prepared, &conduct.places.cache)?;
+    let mut images = BTreeMap::new();
+    for (name, kernel) in &kernels.built {
+        let image = images::build(prepared, name, kernel, &conduct.places.cache)?;
+        images.insert(name.as_str(), image);
+    }
     let build_seconds = build_started.elapsed().as_secs_f64();
 
     let run_started = Instant::now();
@@ -217,7 +231,8 @@ pub async fn run(
                 round: planned.round,
                 attempt,
             });
-            let unit = unit(prepared, &kernels, &image, planned);
+            let image = &images[cell.kernel.as_str()];
+            let unit = unit(prepared, &kernels, image, planned);
             let bench = bench_of(prepared, &benches[&cell.topology], &unit);
             let cancel = conduct.cancel.clone();
             let sender = sender.clone();
@@ -328,25 +343,6 @@ fn open_folder(
     };
     let folder = ResultsFolder::create(&conduct.places.results, &meta)?;
     Ok((folder, meta, Vec::new()))
-}
-
-fn build_image(prepared: &Prepared, cache: &Path) -> Result<Image, CampaignError> {
-    let wanted = &prepared.experiment.image;
-    let spec = ImageSpec {
-        agent: agent_binary::bytes().to_vec(),
-        programs: wanted.binaries.iter().map(PathBuf::from).collect(),
-        files: wanted
-            .files
-            .iter()
-            .map(|(path, source)| ImageFile {
-                source: source.into(),
-                path: path.clone(),
-                mode: 0o644,
-            })
-            .collect(),
-        modules: None,
-    };
-    image::build(&spec, &cache.join("images")).map_err(CampaignError::Image)
 }
 
 fn unit(prepared: &Prepared, kernels: &Kernels, image: &Image, planned: PlannedRun) -> RunUnit {

@@ -9,6 +9,7 @@ use std::{
 use topolab_protocol::{settings::Settings, workload::Workload};
 
 use super::{
+    images::{OwnModule, own_modules},
     library::{Library, NotFound},
     parameters,
 };
@@ -43,6 +44,8 @@ pub struct Prepared {
     pub kernels: Vec<(String, KernelRef, Kernel)>,
     /// Topologies and their texts by their name in cells.
     pub topologies: BTreeMap<String, (Topology, String)>,
+    /// Modules of one's own that cells load or the image brings, by name.
+    pub modules: Vec<OwnModule>,
     /// Cells, in the order of the file.
     pub cells: Vec<Cell>,
     /// Rounds, warm-up rounds not counted.
@@ -118,6 +121,7 @@ pub async fn prepare_document(
     }
     check_parameters(document, &spec, &topologies, &all, &mut own);
     check_compare(&spec, &all, &mut own);
+    let modules = own_modules(&spec, &all, &library, &mut own);
     if !own.list.is_empty() {
         own.sort();
         others.insert(0, own);
@@ -149,6 +153,7 @@ pub async fn prepare_document(
         path: path.to_path_buf(),
         kernels: used,
         topologies,
+        modules,
         cells,
         rounds,
         seed,

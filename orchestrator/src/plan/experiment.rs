@@ -186,6 +186,10 @@ pub struct ImageSpec {
     pub binaries: Vec<String>,
     /// Files: path in the guest to path on the host.
     pub files: IndexMap<String, String>,
+    /// Modules to bring along with what they need: names of the kernel's, or of
+    /// folders in `kernels/modules/`, or paths of such folders, which are built for each
+    /// kernel. Those that `settings` load come along by themselves.
+    pub modules: Vec<At<String>>,
 }
 
 fn default_cmdlines() -> IndexMap<String, At<String>> {

@@ -12,8 +12,9 @@ use clap::Args;
 use comfy_table::Table;
 use topolab::{
     agent_binary,
+    campaign::module_tree,
     host::Scratch,
-    image::{self, ImageFile, ImageSpec, ModuleChoice, ModuleTree},
+    image::{self, ImageFile, ImageSpec, ModuleChoice},
     kernel::{self, Kernel, KernelRequest},
     outcome::Outcome,
     qemu::{args::fit, process::find_program},
@@ -67,6 +68,10 @@ pub struct BootArgs {
     /// Bring a file along: HOST[:GUEST] (can be repeated)
     #[arg(long = "file", value_name = "HOST[:GUEST]")]
     files: Vec<String>,
+    /// Load a module: one of the kernel's, or built from a folder in kernels/modules/
+    /// or elsewhere (can be repeated)
+    #[arg(long = "module", value_name = "NAME[=PARAMETERS]")]
+    modules: Vec<String>,
     /// Show the guest's console on stderr
     #[arg(long)]
     console: bool,
@@ -163,9 +168,10 @@ fn boot(args: &BootArgs, terminal: Terminal) -> Result<ExitCode, Failure> {
     let runtime = lab::runtime()?;
     runtime.block_on(async {
         let cancel = interrupt::watch(terminal)?;
+        let wanted: Vec<Wanted> = args.modules.iter().map(|text| Wanted::of(text)).collect();
         let mut told = cancel.clone();
         let (kernel, modules) = tokio::select! {
-            kernel = kernel_image(args, &folders, terminal) => kernel?,
+            kernel = kernel_image(args, &wanted, &folders, terminal) => kernel?,
             () = told.told() => return Err(Failure::lab("interrupted")
                 .hint("the same command goes on from what is compiled")),
         };
@@ -203,7 +209,13 @@ fn boot(args: &BootArgs, terminal: Terminal) -> Result<ExitCode, Failure> {
             image: image.into(),
             agent_sha256: agent_binary::sha256().into(),
             append: args.append.clone(),
-            settings: Settings::default(),
+            settings: Settings {
+                modules: wanted
+                    .into_iter()
+                    .map(|one| (one.name, one.parameters))
+                    .collect(),
+                ..Settings::default()
+            },
             workload: (!argv.is_empty()).then(|| {
                 Workload::Command(Command {
                     argv,
@@ -262,14 +274,45 @@ impl Kept {
     }
 }
 
-/// The kernel that was asked for, and its modules that make the agent reachable.
+/// A module to be loaded in the guest.
+struct Wanted {
+    /// As the guest calls it.
+    name: String,
+    parameters: String,
+    /// Where it is built, unless the kernel has it.
+    folder: Option<PathBuf>,
+}
+
+impl Wanted {
+    /// From `NAME`, `NAME=PARAMETERS`, or a folder in place of the name.
+    fn of(text: &str) -> Self {
+        let (name, parameters) = text.split_once('=').unwrap_or((text, ""));
+        let name = name.trim_end_matches('/');
+        let last = name.rsplit('/').next().unwrap_or(name);
+        Self {
+            name: last.into(),
+            parameters: parameters.into(),
+            folder: lab::library().module(name),
+        }
+    }
+}
+
+/// The kernel that was asked for, and its modules that make the agent reachable or
+/// are asked for.
 async fn kernel_image(
     args: &BootArgs,
+    wanted: &[Wanted],
     folders: &Folders,
     terminal: Terminal,
 ) -> Result<(KernelImage, Option<ModuleChoice>), Failure> {
     let path = Path::new(&args.kernel);
     if path.is_file() && path.extension().is_none_or(|ending| ending != "yaml") {
+        if !wanted.is_empty() {
+            return Err(Failure::request(
+                "an image alone brings no modules; a kernel's file says where they come from",
+            )
+            .hint("topolab kernel list"));
+        }
         let image = KernelImage::of_file(path);
         return Ok((
             image.map_err(|error| Failure::of(Kind::Request, &error))?,
@@ -295,15 +338,20 @@ async fn kernel_image(
     let progress = crate::kernel::Progress::new(terminal);
     let listen = |event| progress.on(&event);
     let series = point.series.as_deref();
-    let building = kernel::build(&builder, &kernel, series, &point.variant, &listen);
+    let own: Vec<PathBuf> = wanted.iter().filter_map(|one| one.folder.clone()).collect();
+    let building = async {
+        let built = kernel::build(&builder, &kernel, series, &point.variant, &listen).await?;
+        kernel::with_modules(&builder, &kernel, &built, &own, &listen).await
+    };
     let built = building.await.map_err(|error| kernel_failure(&error))?;
-    let modules = match &built.modules {
-        Some(folder) => {
-            let folder = folder.join("lib/modules").join(&built.release);
-            let tree = ModuleTree::read(&folder);
-            let tree = tree.map_err(|error| Failure::of(Kind::Request, &error))?;
-            Some(ModuleChoice::for_agent(tree, &built.release))
+    let request = |error| Failure::of(Kind::Request, &error);
+    let modules = match module_tree(&built).map_err(request)? {
+        Some(tree) => {
+            let mut choice = ModuleChoice::for_agent(tree, &built.release);
+            choice.on_request = wanted.iter().map(|one| one.name.clone()).collect();
+            Some(choice)
         }
+        // What is built in needs no file; the agent tells what is not there.
         None => None,
     };
     Ok((KernelImage::from(&built), modules))

@@ -228,9 +228,9 @@ fn explain(error: &CampaignError, results: &Path) -> Failure {
         CampaignError::Store(_) => Failure::of(Kind::Lab, error),
         CampaignError::Build { source, .. } => crate::kernel::failure(source),
         CampaignError::Bench(_) => Failure::of(Kind::Lab, error).hint("topolab doctor"),
-        CampaignError::Image(_) | CampaignError::OtherExperiment { .. } => {
-            Failure::of(Kind::Request, error)
-        }
+        CampaignError::Image(_)
+        | CampaignError::NoModules { .. }
+        | CampaignError::OtherExperiment { .. } => Failure::of(Kind::Request, error),
         CampaignError::Interrupted { folder, .. } => Failure::of(Kind::Lab, error)
             .hint(format_args!("topolab run --resume {}", folder.display())),
     }
