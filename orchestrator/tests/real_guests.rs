@@ -81,6 +81,29 @@ async fn a_real_panic_is_told_by_its_title() {
 }
 
 #[tokio::test]
+async fn another_kernel_than_the_one_built_is_the_labs_failure() {
+    let mut unit = unit("one-core", &["/bin/date"], &["/bin/date"]).await;
+    let booted = unit.kernel.clone();
+    for stale in ["build id", "release"] {
+        unit.kernel = booted.clone();
+        match stale {
+            "build id" => unit.kernel.build_id = Some("00ff".repeat(10)),
+            _ => unit.kernel.release = Some("6.12.0-stale".into()),
+        }
+        let (result, events) = run(&unit).await;
+        let Outcome::LabFailed { part, reason } = &result.outcome else {
+            panic!("{:?}", result.outcome);
+        };
+        assert_eq!(part, "identity");
+        let start = format!("the guest runs another kernel: {stale} ");
+        assert!(reason.starts_with(&start), "{reason}");
+        // Nothing was started, so nothing can be taken for a measurement.
+        assert_eq!((&result.samples, &result.exit), (&Vec::new(), &None));
+        assert_eq!(stdout(&events), "");
+    }
+}
+
+#[tokio::test]
 async fn a_guest_that_switches_itself_off_has_no_result() {
     let off = "echo o > /proc/sysrq-trigger; sleep 100";
     let unit = unit(

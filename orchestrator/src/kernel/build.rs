@@ -301,6 +301,12 @@ impl Job<'_> {
     fn build_error(&self, log: &Path) -> KernelError {
         let text = fs::read(log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
+        if text.contains("No space left on device") {
+            return KernelError::Io {
+                path: self.builder.cache.root().to_owned(),
+                source: io::ErrorKind::StorageFull.into(),
+            };
+        }
         let first = diagnostics::read(&text)
             .into_iter()
             .find(|one| one.severity == Severity::Error)

@@ -9,7 +9,7 @@ use super::build::Builder;
 use super::built::{BuildEvent, BuiltKernel};
 use super::cache::sha256_file;
 use super::error::{KernelError, io_error};
-use super::identity::bzimage_release;
+use super::identity::{bzimage_build_id, bzimage_release};
 use super::package::{self, Unpacked};
 use super::spec::{Kernel, Recipe};
 use super::variant::Variant;
@@ -66,7 +66,7 @@ pub(super) async fn get(
         image,
         source_id: format!("image:{sha256}"),
         image_sha256: sha256,
-        build_id: None,
+        build_id: bzimage_build_id(&bytes).await,
         release,
         config: found.config,
         config_sha256,
