@@ -13,8 +13,8 @@ use topolab::{
     image::Image,
     qemu::args::{self, Accel, Capabilities, TcgThread},
     run::{
-        Bench, Cancel, KernelImage, Limits, Overcommit, PinWish, RunEvent, RunResult, RunUnit,
-        Session, Stop, execute,
+        Bench, Cancel, Inspect, KernelImage, Limits, Overcommit, PinWish, RunEvent, RunResult,
+        RunUnit, Session, Stop, execute,
     },
     topology::{CpuList, PinPolicy, Topology},
 };
@@ -77,6 +77,7 @@ fn unit(way: &str) -> RunUnit {
         },
         seed: 1,
         allowed_splats: Vec::new(),
+        inspect: Inspect::default(),
     }
 }
 

@@ -33,7 +33,7 @@ use crate::{
     kernel::Builder,
     plan::PlannedRun,
     qemu::args::{Accel, TcgThread},
-    run::{self, Bench, Cancel, KernelImage, Lab, RunEvent, RunResult, RunUnit, Session},
+    run::{self, Bench, Cancel, Inspect, KernelImage, Lab, RunEvent, RunResult, RunUnit, Session},
     store::{
         CampaignMeta, KernelMeta, ResultsFolder, StoreError,
         record::{FORMAT, RunRecord},
@@ -363,6 +363,7 @@ fn unit(prepared: &Prepared, kernels: &Kernels, image: &Image, planned: PlannedR
         limits: limits.clocks(),
         seed: prepared.seed.wrapping_add(planned.index as u64),
         allowed_splats: prepared.experiment.allowed_splats.clone(),
+        inspect: Inspect::default(),
     }
 }
 

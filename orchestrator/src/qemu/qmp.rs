@@ -4,6 +4,7 @@
 use std::{
     io,
     path::Path,
+    sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
 
@@ -133,6 +134,9 @@ type Reader = QmpStreamTokio<ReadHalf<UnixStream>>;
 pub struct Qmp {
     service: QapiService<Writer>,
     version: String,
+    /// Once QEMU has not answered in time, nothing more is asked: the crate
+    /// cannot tell a late answer from that to the next command.
+    silent: AtomicBool,
     reading: JoinHandle<()>,
 }
 
@@ -203,6 +207,7 @@ impl Qmp {
         Ok(Self {
             service,
             version: format!("{}.{}.{}", triple.major, triple.minor, triple.micro),
+            silent: AtomicBool::new(false),
             reading,
         })
     }
@@ -213,6 +218,13 @@ impl Qmp {
     }
 
     async fn execute<C: QmpCommand>(&self, command: C, limit: Duration) -> Result<C::Ok, QmpError> {
+        let silent = QmpError::Silent {
+            command: C::NAME,
+            limit,
+        };
+        if self.silent.load(Ordering::Relaxed) {
+            return Err(silent);
+        }
         let answer = tokio::time::timeout(limit, self.service.execute(command)).await;
         match answer {
             Ok(Ok(answer)) => Ok(answer),
@@ -224,10 +236,10 @@ impl Qmp {
                 command: C::NAME,
                 source,
             }),
-            Err(_) => Err(QmpError::Silent {
-                command: C::NAME,
-                limit,
-            }),
+            Err(_) => {
+                self.silent.store(true, Ordering::Relaxed);
+                Err(silent)
+            }
         }
     }
 
@@ -282,6 +294,17 @@ impl Qmp {
     /// When QEMU refuses or does not answer.
     pub async fn inject_nmi(&self) -> Result<(), QmpError> {
         self.execute(qmp::inject_nmi {}, ANSWER).await?;
+        Ok(())
+    }
+
+    /// Sends a BREAK over a character device; on a serial console it announces a
+    /// magic SysRq key (Documentation/admin-guide/sysrq.rst).
+    ///
+    /// # Errors
+    /// When QEMU refuses or does not answer.
+    pub async fn send_break(&self, chardev: &str) -> Result<(), QmpError> {
+        let id = chardev.into();
+        self.execute(qmp::chardev_send_break { id }, ANSWER).await?;
         Ok(())
     }
 
@@ -489,6 +512,19 @@ mod tests {
         assert_eq!(events.recv().await, Some(QmpEvent::Shutdown(End::Host)));
         assert_eq!(events.recv().await, Some(QmpEvent::Closed));
         assert_eq!(qemu.wait().await, QemuExit::Code(0));
+    }
+
+    #[tokio::test]
+    async fn a_qemu_that_stopped_answering_is_asked_no_more() {
+        let (mut qemu, qmp, _events) = idle().await;
+        qemu.signal(rustix::process::Signal::STOP);
+        for limit in [50, 5_000_000] {
+            let limit = Duration::from_millis(limit);
+            let asked = qmp.execute(qmp::query_status {}, limit).await;
+            assert!(matches!(asked, Err(QmpError::Silent { .. })), "{asked:?}");
+        }
+        qemu.kill();
+        qemu.wait().await;
     }
 
     #[tokio::test]

@@ -13,7 +13,7 @@ use super::{
 /// Bytes kept on disk. What comes after is read and dropped.
 pub const KEPT: u64 = 16 << 20;
 /// Lines kept in memory.
-const TAIL: usize = 80;
+const TAIL: usize = 400;
 /// Longer lines are cut, in memory only.
 const LINE: usize = 1024;
 
@@ -23,6 +23,8 @@ pub struct Console {
     log: KeptLog,
     line: Vec<u8>,
     tail: VecDeque<String>,
+    /// Whole lines so far.
+    lines: u64,
     scanner: Scanner,
 }
 
@@ -36,6 +38,7 @@ impl Console {
             log: KeptLog::create(path, KEPT)?,
             line: Vec::new(),
             tail: VecDeque::new(),
+            lines: 0,
             scanner: Scanner::default(),
         })
     }
@@ -69,6 +72,7 @@ impl Console {
         let line = clean(&self.line);
         self.line.clear();
         self.scanner.line(&line);
+        self.lines += 1;
         if self.tail.len() == TAIL {
             self.tail.pop_front();
         }
@@ -88,6 +92,18 @@ impl Console {
             tail.push(clean(&self.line));
         }
         tail
+    }
+
+    /// How many whole lines there were.
+    pub fn lines(&self) -> u64 {
+        self.lines
+    }
+
+    /// Lines after the first `count`, as far as they are still in memory.
+    pub fn since(&self, count: u64) -> Vec<String> {
+        let new = usize::try_from(self.lines - count).unwrap_or(usize::MAX);
+        let from = self.tail.len().saturating_sub(new);
+        self.tail.iter().skip(from).cloned().collect()
     }
 
     /// What the kernel said about itself so far.

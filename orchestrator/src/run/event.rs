@@ -1,5 +1,7 @@
 //! What a run says while it goes on, and how it is stopped.
 
+use std::path::PathBuf;
+
 use tokio::sync::watch;
 use topolab_protocol::{observed::Observed, sample::Sample};
 
@@ -41,6 +43,14 @@ pub enum RunEvent {
     Console(String),
     /// A remark.
     Note(String),
+    /// The guest stands still and waits for a debugger, until the run is
+    /// cancelled or the guest ends.
+    Standing {
+        /// QEMU's process number.
+        pid: u32,
+        /// Socket of the gdb stub (`target remote PATH`).
+        gdb: PathBuf,
+    },
 }
 
 /// Something typed for the workload, or its terminal changed.

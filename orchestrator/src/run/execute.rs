@@ -18,7 +18,7 @@ use super::{
     carried::Carrier,
     clocks::Limits,
     dialogue::{Dialogue, Request},
-    engine::{self, Channels, Job, Left, Session},
+    engine::{self, Channels, GDB_SOCKET, Job, Left, Session},
     fitting,
     lab::{Bench, host_cpus},
     needs,
@@ -241,6 +241,14 @@ fn prepare<'a>(
     let mut args = args::build(&unit.topology, &place, &devices);
     // The virtual CPUs wait until their threads are where they belong.
     args.push("-S".into());
+    if unit.inspect.stops_at_panic() {
+        // In place of what [`args::build`] says: nothing is lost by a reset.
+        args.extend(["-action", "panic=pause"].map(String::from));
+    }
+    if unit.inspect.gdb {
+        let stub = format!("unix:{GDB_SOCKET},server=on,wait=off");
+        args.extend(["-gdb".into(), stub]);
+    }
     fs::write(folder.join("qemu.args"), args.join("\n") + "\n")?;
     let emulated = matches!(bench.args.accel, Accel::Tcg { .. });
     let limits = if emulated {
@@ -270,6 +278,7 @@ fn prepare<'a>(
         dialogue,
         files,
         save,
+        inspect: unit.inspect,
         attendant: Attendant::new(bench.root.clone(), expected, trust, Some(pinning)),
         emulated,
         allowed: &unit.allowed_splats,

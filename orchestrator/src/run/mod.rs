@@ -26,7 +26,7 @@ pub mod warm;
 
 pub use clocks::Limits;
 pub use console::clean;
-pub use engine::Session;
+pub use engine::{Inspect, Session};
 pub use event::{Cancel, RunEvent, Stop, Typed};
 pub use execute::execute;
 pub use lab::{Bench, Lab, LabWish, Overcommit, PinWish, QEMU};

@@ -15,7 +15,7 @@ use topolab_protocol::{
     workload::{Monitors, Workload},
 };
 
-use super::clocks::Limits;
+use super::{clocks::Limits, engine::Inspect};
 use crate::{
     image::UserSpace,
     kernel::BuiltKernel,
@@ -97,6 +97,8 @@ pub struct RunUnit {
     pub seed: u64,
     /// Complaints of the kernel that are known, as parts of their titles.
     pub allowed_splats: Vec<String>,
+    /// How closely the guest is looked at.
+    pub inspect: Inspect,
 }
 
 /// What a run yields.

@@ -9,7 +9,8 @@ use topolab::{
     image::{self, ImageSpec},
     qemu::process::find_program,
     run::{
-        Bench, Cancel, Lab, LabWish, Limits, QEMU, RunEvent, RunResult, RunUnit, Session, execute,
+        Bench, Cancel, Inspect, Lab, LabWish, Limits, QEMU, RunEvent, RunResult, RunUnit, Session,
+        execute,
     },
     topology::Topology,
 };
@@ -45,6 +46,7 @@ pub async fn unit(topology: &str, argv: &[&str], programs: &[&str]) -> RunUnit {
         limits: Limits::default(),
         seed: 1,
         allowed_splats: Vec::new(),
+        inspect: Inspect::default(),
     }
 }
 

@@ -18,7 +18,10 @@ use topolab::{
     kernel::{self, Kernel, KernelRequest},
     outcome::Outcome,
     qemu::{args::fit, process::find_program},
-    run::{self, KernelImage, Limits, RunEvent, RunResult, RunUnit, Session, clean, command_line},
+    run::{
+        self, Inspect, KernelImage, Limits, RunEvent, RunResult, RunUnit, Session, clean,
+        command_line,
+    },
     topology::{Topology, cmdline, proof},
 };
 use topolab_protocol::{
@@ -75,6 +78,15 @@ pub struct BootArgs {
     /// Show the guest's console on stderr
     #[arg(long)]
     console: bool,
+    /// Wait for gdb before the guest's first instruction (adds `nokaslr`)
+    #[arg(long)]
+    gdb: bool,
+    /// Leave a guest that panicked or hangs standing, with a gdb stub, until Ctrl-C
+    #[arg(long)]
+    keep_on_failure: bool,
+    /// Write the memory of a guest that panicked or hangs to memory.elf, for crash or drgn
+    #[arg(long, requires = "output")]
+    dump: bool,
     /// End the guest after so many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 86_400)]
     timeout: u64,
@@ -170,7 +182,7 @@ fn boot(args: &BootArgs, terminal: Terminal) -> Result<ExitCode, Failure> {
         let cancel = interrupt::watch(terminal)?;
         let wanted: Vec<Wanted> = args.modules.iter().map(|text| Wanted::of(text)).collect();
         let mut told = cancel.clone();
-        let (kernel, modules) = tokio::select! {
+        let (kernel, modules, vmlinux) = tokio::select! {
             kernel = kernel_image(args, &wanted, &folders, terminal) => kernel?,
             () = told.told() => return Err(Failure::lab("interrupted")
                 .hint("the same command goes on from what is compiled")),
@@ -208,7 +220,11 @@ fn boot(args: &BootArgs, terminal: Terminal) -> Result<ExitCode, Failure> {
             kernel,
             image: image.into(),
             agent_sha256: agent_binary::sha256().into(),
-            append: args.append.clone(),
+            append: match args.gdb {
+                // Else the addresses of vmlinux are not those of the guest.
+                true => format!("{} nokaslr", args.append),
+                false => args.append.clone(),
+            },
             settings: Settings {
                 modules: wanted
                     .into_iter()
@@ -227,10 +243,23 @@ fn boot(args: &BootArgs, terminal: Terminal) -> Result<ExitCode, Failure> {
             limits: Limits {
                 phase: timeout,
                 total: timeout,
-                ..Limits::default()
+                boot: match args.gdb {
+                    true => timeout,
+                    false => Limits::default().boot,
+                },
+                // A debugger stops the agent too.
+                no_progress: match args.gdb {
+                    true => timeout,
+                    false => Limits::default().no_progress,
+                },
             },
             seed: 0,
             allowed_splats: Vec::new(),
+            inspect: Inspect {
+                gdb: args.gdb,
+                dump: args.dump,
+                keep: args.keep_on_failure,
+            },
         };
         let kept = match &args.output {
             Some(folder) => Kept::Folder(folder.clone()),
@@ -239,6 +268,7 @@ fn boot(args: &BootArgs, terminal: Terminal) -> Result<ExitCode, Failure> {
                 Failure::lab(format_args!("cannot work in {folder}: {error}"))
             })?),
         };
+        let folder = std::path::absolute(kept.path()).map_err(Failure::lab)?;
         let typed = match (unit.workload.is_some(), interactive) {
             (true, true) => Some(tty::raw(terminal)?),
             (true, false) => Some((None, tty::plain())),
@@ -247,13 +277,27 @@ fn boot(args: &BootArgs, terminal: Terminal) -> Result<ExitCode, Failure> {
         let (guard, typed) = typed.map_or((None, None), |(guard, typed)| (guard, Some(typed)));
         let show_console = args.console;
         let raw = guard.is_some();
-        let mut hear = move |event| hear(&event, terminal, show_console, raw);
+        let symbols = vmlinux.clone();
+        let mut hear = move |event: RunEvent| {
+            if let RunEvent::Standing { pid, gdb } = &event {
+                let command = gdb_command(symbols.as_deref(), gdb);
+                terminal.warn(format_args!(
+                    "the guest stands still (QEMU {pid}), Ctrl-C ends it: {command}"
+                ));
+            }
+            hear(&event, terminal, show_console, raw);
+        };
         let session = Session {
             events: &mut hear,
             cancel,
             typed,
         };
-        let folder = std::path::absolute(kept.path()).map_err(Failure::lab)?;
+        if args.gdb {
+            terminal.warn(format_args!(
+                "the guest waits for: {}",
+                gdb_command(vmlinux.as_deref(), &folder.join("gdb.sock"))
+            ));
+        }
         let result = run::execute(&unit, &bench, &folder, session).await;
         drop(guard);
         Ok(answer(args, &unit, &result, terminal))
@@ -297,14 +341,14 @@ impl Wanted {
     }
 }
 
-/// The kernel that was asked for, and its modules that make the agent reachable or
-/// are asked for.
+/// The kernel that was asked for, its modules that make the agent reachable or are
+/// asked for, and its symbols.
 async fn kernel_image(
     args: &BootArgs,
     wanted: &[Wanted],
     folders: &Folders,
     terminal: Terminal,
-) -> Result<(KernelImage, Option<ModuleChoice>), Failure> {
+) -> Result<(KernelImage, Option<ModuleChoice>, Option<PathBuf>), Failure> {
     let path = Path::new(&args.kernel);
     if path.is_file() && path.extension().is_none_or(|ending| ending != "yaml") {
         if !wanted.is_empty() {
@@ -314,10 +358,8 @@ async fn kernel_image(
             .hint("topolab kernel list"));
         }
         let image = KernelImage::of_file(path);
-        return Ok((
-            image.map_err(|error| Failure::of(Kind::Request, &error))?,
-            None,
-        ));
+        let image = image.map_err(|error| Failure::of(Kind::Request, &error))?;
+        return Ok((image, None, None));
     }
     let request: KernelRequest = args.kernel.parse().map_err(Failure::request)?;
     let file = lab::library()
@@ -354,7 +396,13 @@ async fn kernel_image(
         // What is built in needs no file; the agent tells what is not there.
         None => None,
     };
-    Ok((KernelImage::from(&built), modules))
+    Ok((KernelImage::from(&built), modules, built.vmlinux.clone()))
+}
+
+/// What to paste to debug a guest.
+fn gdb_command(vmlinux: Option<&Path>, socket: &Path) -> String {
+    let vmlinux = vmlinux.map_or("vmlinux".into(), |path| path.display().to_string());
+    format!("gdb {vmlinux} -ex 'target remote {}'", socket.display())
 }
 
 /// `HOST` goes to the same absolute path, `HOST:GUEST` elsewhere.
@@ -404,6 +452,7 @@ fn hear(event: &RunEvent, terminal: Terminal, console: bool, raw: bool) {
         RunEvent::Console(_)
         | RunEvent::Hello { .. }
         | RunEvent::Note(_)
+        | RunEvent::Standing { .. }
         | RunEvent::Started { .. }
         | RunEvent::Phase { .. }
         | RunEvent::Sample(_) => {}

@@ -2,7 +2,7 @@
 
 use tokio::{
     io::AsyncReadExt,
-    net::{UnixStream, unix::pipe},
+    net::unix::{OwnedReadHalf, pipe},
     sync::mpsc,
 };
 
@@ -40,7 +40,7 @@ pub(super) struct Open {
 }
 
 /// Brings the console's bytes in.
-pub(super) async fn read_console(mut stream: UnixStream, inbox: mpsc::Sender<Input>) {
+pub(super) async fn read_console(mut stream: OwnedReadHalf, inbox: mpsc::Sender<Input>) {
     let mut buffer = vec![0; 16 * 1024];
     while let Ok(count @ 1..) = stream.read(&mut buffer).await {
         let bytes = buffer[..count].to_vec();

@@ -29,6 +29,8 @@ pub struct Job<'a> {
     /// The file in which the guest is saved once it is proved, in place of
     /// running the workload.
     pub save: Option<File>,
+    /// How closely the guest is looked at.
+    pub inspect: Inspect,
     /// Brings the agent into a guest whose image does not have it.
     pub carrier: Option<Carrier>,
     /// The run's folder.
@@ -43,6 +45,25 @@ pub struct Job<'a> {
     pub emulated: bool,
     /// Complaints of the kernel that are known, as parts of their titles.
     pub allowed: &'a [String],
+}
+
+/// How closely a guest is looked at, beyond what every failure gets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Inspect {
+    /// A debugger connects before the guest starts, and starts it.
+    pub gdb: bool,
+    /// A guest that panicked or hangs writes its memory to `memory.elf` in the
+    /// run's folder, for `crash` or drgn.
+    pub dump: bool,
+    /// A guest that panicked or hangs stays, stopped, until the run is cancelled.
+    pub keep: bool,
+}
+
+impl Inspect {
+    /// Whether a panic must leave the guest standing.
+    pub(in crate::run) fn stops_at_panic(self) -> bool {
+        self.dump || self.keep
+    }
 }
 
 /// The sockets of one QEMU.

@@ -3,6 +3,7 @@
 
 mod inbox;
 mod job;
+mod postmortem;
 mod take;
 mod tidy;
 
@@ -13,10 +14,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::{net::UnixStream, sync::mpsc};
+use tokio::{
+    net::{UnixStream, unix::OwnedWriteHalf},
+    sync::mpsc,
+};
 use topolab_protocol::{STDIN_WINDOW, observed::Observed};
 
-pub use job::{Channels, Job, Left, Session};
+pub use job::{Channels, Inspect, Job, Left, Session};
+pub(super) use postmortem::GDB_SOCKET;
 
 use super::{
     attend::Attendant,
@@ -74,9 +79,12 @@ struct Engine<'a> {
     qmp_events: mpsc::UnboundedReceiver<QmpEvent>,
     link: AgentLink,
     console: Console,
+    /// What is typed on the guest's serial line.
+    console_in: OwnedWriteHalf,
     output: KeptLog,
     folder: PathBuf,
     save: Option<File>,
+    inspect: Inspect,
     clocks: Clocks,
     dialogue: Dialogue,
     observed: Option<Box<Observed>>,
@@ -160,7 +168,8 @@ pub async fn drive(job: Job<'_>, session: Session<'_>) -> Left {
     };
     let (sender, inbox) = mpsc::channel(INBOX);
     let (qmp_sender, qmp_events) = mpsc::unbounded_channel();
-    tokio::spawn(read_console(console_channel.ours, sender.clone()));
+    let (console_out, console_in) = console_channel.ours.into_split();
+    tokio::spawn(read_console(console_out, sender.clone()));
     tokio::spawn(read_words(words, sender.clone()));
     let link = AgentLink::attach(agent.ours, sender, Input::Agent);
     let mut engine = Engine {
@@ -172,9 +181,11 @@ pub async fn drive(job: Job<'_>, session: Session<'_>) -> Left {
         qmp_events,
         link,
         console,
+        console_in,
         output,
         folder: job.folder.into(),
         save: job.save,
+        inspect: job.inspect,
         clocks,
         dialogue: job.dialogue,
         observed: None,
@@ -264,6 +275,8 @@ impl Engine<'_> {
         let restored = self.dialogue.is_restored();
         if let Err((part, reason)) = attended {
             self.stop_because(Why::Lab { part, reason });
+        } else if self.inspect.gdb {
+            // The debugger starts the guest.
         } else if let Err(error) = resume(&qmp, restored).await {
             // A saved guest that does not fit makes QEMU end and say why.
             self.until_exit(DRAIN).await;

@@ -239,7 +239,7 @@ impl Engine<'_> {
         }
     }
 
-    fn evidence(&self, name: &str, text: &str) -> io::Result<()> {
+    pub(super) fn evidence(&self, name: &str, text: &str) -> io::Result<()> {
         let folder = self.folder.join("evidence");
         std::fs::create_dir_all(&folder)?;
         std::fs::write(folder.join(name), text)

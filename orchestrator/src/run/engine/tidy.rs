@@ -44,7 +44,11 @@ impl Engine<'_> {
             }
             Some(Why::Proved) => self.save().await,
             // Its last words are still on their way.
-            Some(Why::Panicked) => self.until_exit(LAST_WORDS).await,
+            Some(Why::Panicked) => {
+                self.until_exit(LAST_WORDS).await;
+                self.look_at_dead().await;
+            }
+            Some(Why::Clock { .. }) => self.look_at_hung().await,
             _ => {}
         }
         if self.exit.is_none()
@@ -166,7 +170,7 @@ impl Engine<'_> {
             dialogue: self.dialogue,
             observed: self.observed,
             trust: self.attendant.trust,
-            console_tail: self.console.tail(),
+            console_tail: last(self.console.tail(), TAIL),
             notes: self.notes,
             qemu_version: self.qmp.as_ref().map(|qmp| qmp.version().into()),
         }
@@ -205,6 +209,14 @@ async fn save_to(qmp: &Qmp, folder: &Path, file: File) -> Result<(), (&'static s
     }
     let received = receiving.await.expect("copying does not panic");
     received.map_err(disk)
+}
+
+/// Console lines that go into the record of a run.
+const TAIL: usize = 80;
+
+fn last(mut lines: Vec<String>, count: usize) -> Vec<String> {
+    lines.drain(..lines.len().saturating_sub(count));
+    lines
 }
 
 /// Several lines, cleaned each.
