@@ -92,3 +92,16 @@ impl Cli {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::Cli;
+
+    /// clap looks at a verb only when it is typed; this looks at all of them.
+    #[test]
+    fn every_verb_holds_together() {
+        Cli::command().debug_assert();
+    }
+}

@@ -10,7 +10,11 @@ use topolab::kernel::{
 };
 
 use super::{builder, failure, find, progress::Progress, runtime};
-use crate::{failure::Failure, folders::Folders, terminal::Terminal};
+use crate::{
+    failure::{Failure, Kind},
+    folders::Folders,
+    terminal::Terminal,
+};
 
 /// Arguments of `topolab kernel check`.
 #[derive(Debug, Args)]
@@ -42,7 +46,8 @@ pub struct CheckArgs {
     jobs: Option<u32>,
 }
 
-/// Checks. Exit code 3 when a patch breaks a build.
+/// Checks. Exit code 3 when a patch breaks a build, 5 when none does and a target could
+/// not be tested.
 pub fn run(
     folder: Option<&Path>,
     args: &CheckArgs,
@@ -86,7 +91,10 @@ pub fn run(
         }
     }
     Ok(if report.broken() {
-        ExitCode::from(3)
+        ExitCode::from(Kind::Build.exit_code())
+    } else if report.targets.iter().any(|one| one.not_tested.is_some()) {
+        // What was not tried is not known to be good.
+        ExitCode::from(Kind::Lab.exit_code())
     } else {
         ExitCode::SUCCESS
     })

@@ -27,8 +27,8 @@ pub struct ImportArgs {
     #[arg(value_name = "MBOX")]
     what: String,
     /// Version of the series, when there are several; the newest when left out
-    #[arg(long = "take", value_name = "N")]
-    version: Option<u32>,
+    #[arg(long, value_name = "N")]
+    take: Option<u32>,
     /// Write the patches, in order, into this new folder
     #[arg(long, value_name = "DIR")]
     to: Option<PathBuf>,
@@ -42,9 +42,9 @@ pub fn run(args: &ImportArgs, terminal: &Terminal) -> Result<ExitCode, Failure> 
     let path = Path::new(&args.what);
     let read = if !path.exists() && args.what.contains('@') {
         let id = args.what.trim_matches(['<', '>']);
-        runtime()?.block_on(kernel::fetch_series(id, args.version, &tools()))
+        runtime()?.block_on(kernel::fetch_series(id, args.take, &tools()))
     } else {
-        Series::read(path, args.version)
+        Series::read(path, args.take)
     };
     let imported =
         read.map_err(|error| missing_hint(Failure::of(Kind::Request, &error), &error))?;
