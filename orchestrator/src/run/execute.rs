@@ -19,6 +19,7 @@ use super::{
     clocks::Limits,
     dialogue::{Dialogue, Request},
     engine::{self, Channels, GDB_SOCKET, Job, Left, Session},
+    event::RunEvent,
     fitting,
     lab::{Bench, host_cpus},
     needs,
@@ -85,14 +86,23 @@ pub(super) async fn execute_as(
         Err(outcome) => return RunResult::without_guest(unit, bench, outcome),
     };
     let unit = &fitting.unit;
-    if let Some(outcome) = config.and_then(|config| cannot_come(&config, unit)) {
-        return RunResult::without_guest(unit, bench, outcome);
+    let mut notes = fitting.notes.clone();
+    if let Some(config) = &config {
+        if let Some(outcome) = cannot_come(config, unit) {
+            return RunResult::without_guest(unit, bench, outcome);
+        }
+        let silent = needs::lacking_for_console(config);
+        if !silent.is_empty() {
+            let options = silent.join(", ");
+            let note = format!("the console stays empty, whatever happens: kernel lacks {options}");
+            (session.events)(RunEvent::Note(note.clone()));
+            notes.push(note);
+        }
     }
     let pinning = match pinning::prepare(&unit.topology, bench) {
         Ok(pinning) => pinning,
         Err(outcome) => return RunResult::without_guest(unit, bench, outcome),
     };
-    let mut notes = fitting.notes.clone();
     notes.extend(pinning.plan.notes.iter().cloned());
     if trust.timing && pinning.plan.mode == PinMode::None {
         trust.timing = false;

@@ -25,6 +25,13 @@ const NEEDED: [(&str, As); 7] = [
 /// To unpack an initramfs.
 const FOR_INITRD: [(&str, As); 1] = [("BLK_DEV_INITRD", As::Yes)];
 
+/// To see what the kernel says on the serial console.
+const FOR_CONSOLE: [(&str, As); 3] = [
+    ("PRINTK", As::Yes),
+    ("SERIAL_8250", As::Yes),
+    ("SERIAL_8250_CONSOLE", As::Yes),
+];
+
 /// To mount a disk without the help of an initrd, and what systemd asks for
 /// before it starts anything (its README, "REQUIREMENTS").
 const FOR_DISK: [(&str, As); 13] = [
@@ -49,6 +56,12 @@ pub fn lacking(config: &KernelConfig, image: &UserSpace) -> Vec<String> {
     let mut missing = lacking_of(config, NEEDED.iter().chain(initrd));
     missing.extend(lacking_for_disk(config, image));
     missing
+}
+
+/// Options without which nothing is heard of a panic: the run works, and its failures
+/// are not explained.
+pub fn lacking_for_console(config: &KernelConfig) -> Vec<String> {
+    lacking_of(config, FOR_CONSOLE.iter())
 }
 
 /// Options without which this image's disk cannot be the root of this kernel.
@@ -91,6 +104,15 @@ mod tests {
         assert_eq!(lacking(&config, &initramfs), ["CONFIG_VIRTIO_CONSOLE"]);
         let config = KernelConfig::parse(&format!("{all}CONFIG_VIRTIO_CONSOLE=y\n"));
         assert_eq!(lacking(&config, &initramfs), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_kernel_without_a_serial_console_is_silent() {
+        let all = "CONFIG_PRINTK=y\nCONFIG_SERIAL_8250=y\n";
+        let config = KernelConfig::parse(all);
+        assert_eq!(lacking_for_console(&config), ["CONFIG_SERIAL_8250_CONSOLE"]);
+        let config = KernelConfig::parse(&format!("{all}CONFIG_SERIAL_8250_CONSOLE=y\n"));
+        assert_eq!(lacking_for_console(&config), Vec::<String>::new());
     }
 
     #[test]
