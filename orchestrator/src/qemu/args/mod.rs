@@ -21,7 +21,7 @@ use crate::topology::Topology;
 ///
 /// `no_timer_check`: an emulated guest on a busy host misses the ticks by which the
 /// kernel checks its timer, and panics ("IO-APIC + timer doesn't work"); under KVM
-/// the kernel leaves that check out by itself (`kvm_guest_init` in
+/// the kernel leaves that check out by itself (`paravirt_ops_setup` in
 /// arch/x86/kernel/kvm.c).
 pub const BOOT_WORDS: &str = "console=ttyS0 panic=-1 no_timer_check";
 
