@@ -29,23 +29,23 @@ fn small() -> Vec<String> {
     names
 }
 
+/// `topology` is a name of the library, or a path.
 fn boot(topology: &str, kernel: &str, more: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_topolab"));
     command
         .current_dir(checkout())
-        .arg("boot")
-        .arg(format!("topologies/{topology}.yaml"))
+        .args(["boot", topology])
         .args(["--kernel", kernel, "--accel", "tcg"])
         .args(more);
     command
 }
 
-/// Boots every small machine and lists what is not as it was asked.
-fn prove(kernel: &str) {
+/// Boots machines and lists what is not as it was asked.
+fn prove<S: AsRef<str>>(topologies: &[S], kernel: &str) {
     let mut wrong = Vec::new();
     println!("| topology | fields proved | seconds to hello |\n|---|---|---|");
-    for name in small() {
-        let output = boot(&name, kernel, &["--verify", "--json"])
+    for name in topologies.iter().map(AsRef::as_ref) {
+        let output = boot(name, kernel, &["--verify", "--json"])
             .output()
             .unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -69,14 +69,41 @@ fn prove(kernel: &str) {
 
 #[test]
 fn every_small_topology_is_there_on_the_lean_kernel() {
-    prove("linux-6.12@base");
+    prove(&small(), "linux-6.12@base");
+}
+
+/// Nodes within one cache, as with sub-NUMA clustering, and distances that depend on
+/// the direction, one of them beyond reach.
+#[test]
+fn odd_machines_are_there_when_the_file_means_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = [
+        (
+            "split-socket",
+            "name: split-socket\ncpus: {sockets: 1, cores: 2, threads: 2}\n\
+             nodes: [{cpus: 0-1, memory: 256M}, {cpus: 2-3, memory: 256M}]\n\
+             distances: {0-1: 12}\ndeliberate: [llc-spans-nodes]\n",
+        ),
+        (
+            "one-way",
+            "name: one-way\ncpus: {sockets: 3, cores: 1}\n\
+             nodes: [{cpus: 0, memory: 256M}, {cpus: 1, memory: 256M}, {cpus: 2, memory: 256M}]\n\
+             asymmetric: true\ndistances: [[10, 20, 255], [30, 10, 40], [255, 40, 10]]\n",
+        ),
+    ];
+    let paths = files.map(|(name, text)| {
+        let path = folder.path().join(name).with_extension("yaml");
+        fs::write(&path, text).unwrap();
+        path.display().to_string()
+    });
+    prove(&paths, "linux-6.12@base");
 }
 
 /// Downloads Debian's kernel package.
 #[test]
 #[ignore = "two minutes and a download: cargo test --test topologies -- --ignored --nocapture"]
 fn every_small_topology_is_there_on_debians_kernel() {
-    prove("debian-6.12@base");
+    prove(&small(), "debian-6.12@base");
 }
 
 /// Boots with a QEMU whose arguments `edit` (shell, sets `a` from `a`, or adds
@@ -152,6 +179,25 @@ fn a_forgotten_amd_pstate_is_caught() {
     let edit = "case $a in *amd_pstate=*) a=$(echo \"$a\" | sed 's/amd_pstate=[a-z]*//') ;; esac";
     let output = tampered("ryzen-preferred", edit);
     is_caught(&output, "amd_pstate");
+}
+
+/// A guest that booted without the driver shows what its configuration did not say.
+#[test]
+fn a_kernel_without_the_driver_cannot_test_rankings() {
+    let without = "initcall_blacklist=amd_pstate_init";
+    let output = boot(
+        "ryzen-preferred",
+        "linux-6.12@base",
+        &["--append", without, "--", "/bin/true"],
+    )
+    .output()
+    .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains("not-testable: preferred cores need the amd-pstate driver, which kernel "),
+        "{said}"
+    );
+    assert_eq!(output.status.code(), Some(125));
 }
 
 /// A machine whose firmware describes its memory needs a kernel that reads it.

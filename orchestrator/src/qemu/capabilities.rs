@@ -120,6 +120,15 @@ async fn questions(qmp: &Qmp) -> Result<About, QmpError> {
         }
         None => false,
     };
+    // Refused by a QEMU that has no emulator for it to be asked of.
+    let expansion = qmp.ask(QueryCpuModelExpansion {
+        kind: "full",
+        model: CpuModelName { name: "max" },
+    });
+    let emulated_x2apic = expansion.await.is_ok_and(|expanded| {
+        let x2apic = expanded.model.props.get("x2apic");
+        x2apic.and_then(serde_json::Value::as_bool) == Some(true)
+    });
     let accels = qmp
         .ask(QomListTypes {
             implements: "accel",
@@ -132,6 +141,7 @@ async fn questions(qmp: &Qmp) -> Result<About, QmpError> {
             max_cpus: q35.map_or(Capabilities::default().max_cpus, |machine| machine.cpu_max),
             modules,
             smp_cache,
+            emulated_x2apic,
         },
         kvm: has("kvm-accel"),
         tcg: has("tcg-accel"),
@@ -189,6 +199,36 @@ impl Command for QomListProperties {
     type Ok = Vec<Named>;
 }
 impl QmpCommand for QomListProperties {}
+
+#[derive(Debug, Serialize)]
+struct QueryCpuModelExpansion {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    model: CpuModelName,
+}
+
+#[derive(Debug, Serialize)]
+struct CpuModelName {
+    name: &'static str,
+}
+
+#[derive(Debug, Deserialize)]
+struct Expanded {
+    model: ExpandedModel,
+}
+
+#[derive(Debug, Deserialize)]
+struct ExpandedModel {
+    #[serde(default)]
+    props: serde_json::Map<String, serde_json::Value>,
+}
+
+impl Command for QueryCpuModelExpansion {
+    const NAME: &'static str = "query-cpu-model-expansion";
+    const ALLOW_OOB: bool = false;
+    type Ok = Expanded;
+}
+impl QmpCommand for QueryCpuModelExpansion {}
 
 #[derive(Debug, Serialize)]
 struct QomListTypes {

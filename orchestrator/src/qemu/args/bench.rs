@@ -92,6 +92,9 @@ pub struct Capabilities {
     pub modules: bool,
     /// The machine has `smp-cache` (`qom-list-properties` of the q35 machine).
     pub smp_cache: bool,
+    /// The emulator has an x2APIC (`query-cpu-model-expansion` of `max`), without
+    /// which no emulated vCPU has an APIC id above 254.
+    pub emulated_x2apic: bool,
 }
 
 impl Default for Capabilities {
@@ -101,6 +104,7 @@ impl Default for Capabilities {
             max_cpus: 288,
             modules: false,
             smp_cache: false,
+            emulated_x2apic: false,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Whether this bench can make a topology, and what it must leave out.
 
-use super::{Bench, Capabilities};
+use super::{Accel, Bench, Capabilities, machine::FIRST_WIDE_APIC_ID};
 use crate::topology::{Caches, CpuLayout, OptionalPart, Topology};
 
 /// A topology as this bench can make it.
@@ -21,7 +21,7 @@ pub fn fit(topology: &Topology, bench: &Bench) -> Result<Fitted, Vec<String>> {
         max_cpus,
         modules,
         smp_cache,
-        ..
+        emulated_x2apic,
     } = bench.capabilities;
     let mut fitted = Fitted {
         topology: topology.clone(),
@@ -60,6 +60,13 @@ pub fn fit(topology: &Topology, bench: &Bench) -> Result<Fitted, Vec<String>> {
     if numbered > max_cpus {
         reasons.push(format!(
             "{numbered} vCPUs: the q35 machine of this QEMU takes at most {max_cpus}"
+        ));
+    }
+    let emulated = matches!(bench.accel, Accel::Tcg { .. });
+    if emulated && !emulated_x2apic && cpus.last_apic_id() >= FIRST_WIDE_APIC_ID {
+        reasons.push(format!(
+            "APIC ids up to {}: this QEMU emulates no x2APIC (9.0 and later do); KVM has one",
+            cpus.last_apic_id()
         ));
     }
     if reasons.is_empty() {

@@ -4,7 +4,7 @@ use super::{Accel, Args, Bench, Value};
 use crate::topology::{Caches, Level, Topology};
 
 /// The first APIC id that an interrupt message without remapping cannot name.
-const FIRST_WIDE_APIC_ID: u32 = 255;
+pub(super) const FIRST_WIDE_APIC_ID: u32 = 255;
 
 pub(super) fn add(args: &mut Args, topology: &Topology, bench: &Bench) {
     // Nothing that is not asked for: no default devices, no user configuration.

@@ -65,10 +65,15 @@ fn distances(args: &mut Args, topology: &Topology) {
     let Some(matrix) = &topology.distances else {
         return;
     };
+    let all = 0..matrix.len();
+    let symmetric = all
+        .clone()
+        .all(|from| all.clone().all(|to| matrix[from][to] == matrix[to][from]));
     for (from, row) in matrix.iter().enumerate() {
         for (to, distance) in row.iter().enumerate() {
-            // QEMU mirrors a pair that is given once.
-            let mirrored = to < from && matrix[to][from] == *distance;
+            // QEMU mirrors a pair that is given once, but wants both directions of
+            // all pairs where those of one differ.
+            let mirrored = symmetric && to < from;
             if from != to && !mirrored {
                 args.add("-numa", format!("dist,src={from},dst={to},val={distance}"));
             }
@@ -110,7 +115,10 @@ fn name_group(
             parts.push(format!("{key}={value}"));
         }
     };
-    narrow(Level::Die, "die-id", die);
+    // QEMU refuses names of levels that have one part each.
+    if layout.dies > 1 {
+        narrow(Level::Die, "die-id", die);
+    }
     if layout.clusters > 1 {
         narrow(Level::Cluster, "module-id", cluster);
     }
