@@ -67,7 +67,12 @@ fn main() {
     };
     let (resumed, resume) = mpsc::channel();
     let ignores_quit = way == "ignores-quit";
-    std::thread::spawn(move || monitor.serve(&resumed, ignores_quit));
+    // No process has a number this large (`PID_MAX_LIMIT`).
+    let vcpu = match &*way {
+        "vcpu-vanishes" => 1 << 30,
+        _ => std::process::id(),
+    };
+    std::thread::spawn(move || monitor.serve(&resumed, ignores_quit, vcpu));
     let _ = resume.recv();
     guest.play(&way);
 }
@@ -102,7 +107,7 @@ impl Monitor {
         exit(0)
     }
 
-    fn serve(mut self, resumed: &mpsc::Sender<()>, ignores_quit: bool) {
+    fn serve(mut self, resumed: &mpsc::Sender<()>, ignores_quit: bool, vcpu: u32) {
         let lines = BufReader::new(self.0.try_clone().expect("a second handle"));
         for line in lines.lines().map_while(Result::ok) {
             let Ok(command) = serde_json::from_str::<Value>(&line) else {
@@ -111,8 +116,7 @@ impl Monitor {
             let name = command["execute"].as_str().unwrap_or_default();
             let answer = match name {
                 "query-cpus-fast" => {
-                    let thread = std::process::id();
-                    json!([{"cpu-index": 0, "thread-id": thread, "qom-path": "/cpu", "target": "x86_64"}])
+                    json!([{"cpu-index": 0, "thread-id": vcpu, "qom-path": "/cpu", "target": "x86_64"}])
                 }
                 "quit" if ignores_quit => continue,
                 _ => json!({}),

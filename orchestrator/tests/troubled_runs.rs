@@ -459,6 +459,16 @@ async fn vcpus_are_pinned_and_the_cores_are_leased_meanwhile() {
 }
 
 #[tokio::test]
+async fn a_vcpu_that_is_not_where_it_belongs_fails_the_lab() {
+    let last = last_cpu();
+    let mut bench = bench();
+    bench.pins.policy = Some(PinPolicy::Map(vec![(CpuList::all(1), last.clone())]));
+    let ran = run_on(unit("vcpu-vanishes"), &bench, Cancel::never()).await;
+    let begin = format!("lab-failed: pin: cannot bind vCPU 0 to host CPUs {last}: ");
+    assert!(ran.verdict().starts_with(&begin), "{}", ran.verdict());
+}
+
+#[tokio::test]
 async fn more_vcpus_than_host_cpus_can_be_refused() {
     let mut bench = bench();
     bench.pins.overcommit = Overcommit::Refuse;

@@ -367,13 +367,18 @@ fn unit(prepared: &Prepared, kernels: &Kernels, image: &Image, planned: PlannedR
     }
 }
 
-/// The bench as a unit needs it: settings that patch kernel text while several
-/// vCPUs run meet a fault of the emulator's threads (`Oops: int3`), which one
-/// emulating thread avoids.
+/// The bench as a unit needs it: pinned and crowded as the experiment says.
+/// Settings that patch kernel text while several vCPUs run meet a fault of the
+/// emulator's threads (`Oops: int3`), which one emulating thread avoids.
 fn bench_of(prepared: &Prepared, bench: &Bench, unit: &RunUnit) -> Bench {
     let mut bench = bench.clone();
+    let wish = &prepared.experiment.bench;
+    if bench.pins.policy.is_none() {
+        bench.pins.policy = wish.pin_policy();
+    }
+    bench.pins.overcommit = wish.crowds(bench.args.accel);
     if let Accel::Tcg { thread } = &mut bench.args.accel {
-        *thread = match prepared.experiment.bench.tcg_thread {
+        *thread = match wish.tcg_thread {
             Some(wanted) => wanted.into(),
             None if patches_text(unit) => TcgThread::Single,
             None => *thread,

@@ -51,6 +51,14 @@ pub enum PinError {
         /// `are offline`, `do not exist`, `are not allowed to this process`, `are leased to other guests`.
         why: &'static str,
     },
+    /// The user's map names vCPUs that the guest does not have.
+    #[error("the pin map names vCPUs {vcpus}; the guest has {count}")]
+    NoSuchVcpus {
+        /// The vCPUs.
+        vcpus: CpuList,
+        /// How many there are.
+        count: u32,
+    },
     /// The user's map leaves vCPUs out.
     #[error("the pin map says nothing about vCPUs {vcpus}")]
     Missing {
@@ -76,18 +84,6 @@ impl PinPlan {
         self.vcpus
             .iter()
             .fold(CpuList::new(), |all, cpus| all.or(cpus))
-    }
-
-    /// One line per vCPU, runs of equal ones folded by the caller.
-    pub fn describe(&self) -> Vec<(String, String)> {
-        let vcpus = self.vcpus.iter().enumerate();
-        let mut lines: Vec<_> = vcpus
-            .map(|(vcpu, cpus)| (format!("vCPU {vcpu}"), cpus.to_string()))
-            .collect();
-        if let Some(others) = &self.others {
-            lines.push(("QEMU".into(), others.to_string()));
-        }
-        lines
     }
 }
 
@@ -334,8 +330,15 @@ fn explicit(
     host: &Inventory,
     leased: &CpuList,
 ) -> Result<PinPlan, PinError> {
-    let mut vcpus = vec![CpuList::new(); topology.vcpus() as usize];
+    let count = topology.vcpus();
+    let mut vcpus = vec![CpuList::new(); count as usize];
     for (guest, cpus) in pairs {
+        // A map from beside the topology's file was not checked against it.
+        let beyond = guest.without(&CpuList::all(count));
+        if !beyond.is_empty() {
+            let vcpus = beyond;
+            return Err(PinError::NoSuchVcpus { vcpus, count });
+        }
         let checks = [
             (cpus.without(&host.online), "are offline or do not exist"),
             (
@@ -526,6 +529,10 @@ mod tests {
         assert_eq!(
             refused(&[("0-1", "4-5")], ""),
             "the pin map says nothing about vCPUs 2-3"
+        );
+        assert_eq!(
+            refused(&[("0-5", "4-9")], ""),
+            "the pin map names vCPUs 4-5; the guest has 4"
         );
         let error = made(&fixture::container(), &four, &map(&[("0-3", "0-3")]), "").unwrap_err();
         assert_eq!(

@@ -14,6 +14,7 @@ use super::Cell;
 use crate::{
     document::{At, Document, Problems},
     stats::judge::CompareSpec,
+    topology::{PinPolicy, spec::Pin},
 };
 
 /// An experiment as it is written: names of kernels × topologies × command
@@ -132,8 +133,49 @@ pub struct BenchSpec {
     /// `single` or `multi`: threads of the emulator; `single` where settings
     /// patch kernel text at run time.
     pub tcg_thread: Option<Thread>,
-    /// `refuse` or `allow` more vCPUs than host CPUs.
-    pub overcommit: Option<String>,
+    /// `refuse` or `allow` more vCPUs than host CPUs. Left out: refused under KVM,
+    /// where durations are judged; allowed, and marked, where guests are emulated.
+    pub overcommit: Option<Overcommit>,
+    /// Where vCPUs run on the host, in place of what the topologies say: `auto`,
+    /// `paired`, `none`, or a map like `{0-3: 2-5}`; `--pin` goes before it.
+    pub pin: Option<At<Pin>>,
+}
+
+impl BenchSpec {
+    /// Where vCPUs run, if this says so. A checked experiment has no other kind.
+    pub fn pin_policy(&self) -> Option<PinPolicy> {
+        PinPolicy::try_from(&self.pin.as_ref()?.value).ok()
+    }
+
+    /// What to do with more vCPUs than host CPUs. Unless the file says so, a crowd
+    /// is refused where its durations would be judged.
+    pub fn crowds(&self, accel: crate::qemu::args::Accel) -> crate::run::Overcommit {
+        use crate::qemu::args::Accel;
+        match (self.overcommit, accel) {
+            (Some(wish), _) => wish.into(),
+            (None, Accel::Kvm) => crate::run::Overcommit::Refuse,
+            (None, Accel::Tcg { .. }) => crate::run::Overcommit::Allow,
+        }
+    }
+}
+
+/// What to do when there are more vCPUs than host CPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Overcommit {
+    /// Run; durations are marked and not judged.
+    Allow,
+    /// Do not run.
+    Refuse,
+}
+
+impl From<Overcommit> for crate::run::Overcommit {
+    fn from(wish: Overcommit) -> Self {
+        match wish {
+            Overcommit::Allow => Self::Allow,
+            Overcommit::Refuse => Self::Refuse,
+        }
+    }
 }
 
 /// What runs the guests' processors.
@@ -297,6 +339,12 @@ impl ExperimentSpec {
                 }
             }
         }
+        if let Some(pin) = &self.bench.pin
+            && let Err(error) = PinPolicy::try_from(&pin.value)
+        {
+            let help = "write `auto`, `paired`, `none`, or a map like `{0-3: 2-5}`";
+            problems.at(pin, error.to_string(), Some(help.into()));
+        }
         self.compare.check(problems);
     }
 
@@ -368,4 +416,48 @@ pub fn glob(pattern: &str, text: &str) -> bool {
         }
     }
     pattern[p..].iter().all(|c| *c == '*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        qemu::args::{Accel as Runs, TcgThread},
+        run,
+    };
+
+    fn with_bench(bench: &str) -> Result<ExperimentSpec, String> {
+        let text = format!(
+            "name: e\nkernels: [k]\ntopologies: [t]\nworkloads: {{w: {{command: {{argv: [\"true\"]}}}}}}\nbench: {bench}\n"
+        );
+        let document = Document::from_text("e.yaml", &text).map_err(|p| p.to_string())?;
+        ExperimentSpec::from_document(&document).map_err(|p| p.to_string())
+    }
+
+    #[test]
+    fn a_crowd_is_refused_where_durations_are_judged_unless_the_file_allows_it() {
+        let emulated = Runs::Tcg {
+            thread: TcgThread::Single,
+        };
+        let silent = with_bench("{}").unwrap().bench;
+        assert_eq!(silent.crowds(Runs::Kvm), run::Overcommit::Refuse);
+        assert_eq!(silent.crowds(emulated), run::Overcommit::Allow);
+        let allows = with_bench("{overcommit: allow}").unwrap().bench;
+        assert_eq!(allows.crowds(Runs::Kvm), run::Overcommit::Allow);
+        let refuses = with_bench("{overcommit: refuse}").unwrap().bench;
+        assert_eq!(refuses.crowds(emulated), run::Overcommit::Refuse);
+        let error = with_bench("{overcommit: maybe}").unwrap_err();
+        assert!(error.contains("maybe"), "{error}");
+    }
+
+    #[test]
+    fn pins_of_an_experiment_are_read_or_refused() {
+        let rule = with_bench("{pin: paired}").unwrap().bench;
+        assert_eq!(rule.pin_policy(), Some(PinPolicy::Paired));
+        let map = with_bench("{pin: {0-1: 2-3}}").unwrap().bench;
+        assert_eq!(map.pin_policy(), Some("0-1=2-3".parse().unwrap()));
+        assert_eq!(with_bench("{}").unwrap().bench.pin_policy(), None);
+        let error = with_bench("{pin: {0-1: 2, 1: 3}}").unwrap_err();
+        assert!(error.contains("vCPUs 1 are pinned twice"), "{error}");
+    }
 }

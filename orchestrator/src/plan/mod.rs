@@ -6,6 +6,8 @@ mod fill;
 mod order;
 
 pub use cell::Cell;
-pub use experiment::{BenchSpec, Boot, ExperimentSpec, ImageSpec, Limits, glob, short_name};
+pub use experiment::{
+    BenchSpec, Boot, ExperimentSpec, ImageSpec, Limits, Overcommit, glob, short_name,
+};
 pub use fill::{UnknownSet, fill, fill_text};
 pub use order::{PlannedRun, order};

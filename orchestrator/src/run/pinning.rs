@@ -32,7 +32,9 @@ pub(super) enum PinningError {
     Lease(#[from] LeaseError),
     #[error(transparent)]
     Inventory(#[from] InventoryError),
-    #[error("{vcpus} vCPUs on {cpus} host CPUs, and overcommit is refused")]
+    #[error(
+        "{vcpus} vCPUs on {cpus} host CPUs, and overcommit is refused (`bench: {{overcommit: allow}}` runs them, durations marked)"
+    )]
     Overcommit { vcpus: u32, cpus: usize },
 }
 

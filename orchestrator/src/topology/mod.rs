@@ -11,6 +11,7 @@ mod cpulist;
 pub mod draw;
 mod layout;
 pub mod needs;
+mod pin;
 pub mod proof;
 pub mod scale;
 pub mod size;
@@ -25,6 +26,7 @@ use serde::Serialize;
 
 pub use cpulist::{CpuList, CpuListError, MAX_CPUS};
 pub use layout::{CpuLayout, Level, Place};
+pub use pin::{PinPolicy, PinPolicyError};
 pub use spec::{Associativity, Oddity, OptionalPart, WritePolicy};
 
 use crate::document::{Document, Problems};
@@ -160,22 +162,6 @@ pub struct MemoryBacking {
     pub hugepages: Option<u64>,
     /// Touch every page before the guest starts.
     pub prealloc: bool,
-}
-
-/// Where vCPUs run on the host. A wish: the bench may override it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum PinPolicy {
-    /// Paired where the host can, else each vCPU on a CPU of its own, else none.
-    #[default]
-    Auto,
-    /// Siblings on siblings and nodes on nodes, or fail.
-    Paired,
-    /// The host's scheduler decides.
-    None,
-    /// Guest CPUs to host CPUs: one to one where both lists are equally long,
-    /// else each vCPU anywhere on the host CPUs.
-    Map(Vec<(CpuList, CpuList)>),
 }
 
 /// Distance of a node to itself in ACPI's SLIT.

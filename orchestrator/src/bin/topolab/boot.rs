@@ -195,7 +195,7 @@ fn boot(args: &BootArgs, terminal: Terminal) -> Result<ExitCode, Failure> {
         };
         let image = image::build(&spec, &folders.cache.join("images"));
         let image = image.map_err(|error| Failure::of(Kind::Request, &error))?;
-        let lab = lab::open(&folders, args.bench.accel).await?;
+        let lab = lab::open(&folders, &args.bench).await?;
         let bench = lab.bench(&topology).await;
         let bench = bench.map_err(|error| {
             Failure::lab(error).hint("--accel tcg emulates: slower, and durations say nothing")

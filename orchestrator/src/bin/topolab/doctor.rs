@@ -1,6 +1,6 @@
 //! `topolab doctor`: what this bench can do, and what to do about the rest.
 
-use std::{path::Path, process::ExitCode};
+use std::{collections::BTreeMap, path::Path, process::ExitCode};
 
 use clap::Args;
 use serde::Serialize;
@@ -8,6 +8,7 @@ use topolab::{
     host::{Inventory, Tuning},
     qemu::{accel::KvmState, process::find_program},
     run::{Lab, LabWish, QEMU},
+    topology::size::Size,
 };
 
 use crate::{
@@ -284,19 +285,27 @@ fn memory(host: &Inventory, tuning: &Tuning) -> Vec<Finding> {
         };
         findings.push(Finding::new("memory", level, text));
     }
-    let free: u64 = host
-        .nodes
-        .iter()
-        .flat_map(|node| node.hugepages.values())
-        .sum();
-    if free > 0 {
-        findings.push(Finding::new(
-            "hugepages",
-            Level::Good,
-            format!("{free} free"),
-        ));
-    }
+    findings.push(hugepages(host));
     findings
+}
+
+fn hugepages(host: &Inventory) -> Finding {
+    let mut free: BTreeMap<u64, u64> = BTreeMap::new();
+    for (size, pages) in host.nodes.iter().flat_map(|node| &node.hugepages) {
+        *free.entry(*size).or_default() += pages;
+    }
+    let free: Vec<String> = free
+        .into_iter()
+        .filter(|(_, pages)| *pages > 0)
+        .map(|(size, pages)| format!("{pages} of {}", Size(size)))
+        .collect();
+    if free.is_empty() {
+        let text = "none free: topologies with `memory_backing: {hugepages: …}` cannot start";
+        return Finding::new("hugepages", Level::Fair, text)
+            .remedy("sudo sysctl vm.nr_hugepages=1024   # 2G in pages of 2M");
+    }
+    let text = format!("{} free", free.join(", "));
+    Finding::new("hugepages", Level::Good, text)
 }
 
 /// What disturbs durations.
@@ -353,6 +362,19 @@ fn quiet(host: &Inventory, tuning: &Tuning) -> Vec<Finding> {
             "nested",
             "this host is a guest itself: durations depend on its neighbours".into(),
             "",
+        );
+    } else if tuning.nested == Some(false) {
+        fair(
+            "nested",
+            "guests of this host cannot run guests of their own with KVM".into(),
+            "sudo modprobe -r kvm_intel && sudo modprobe kvm_intel nested=1   # or kvm_amd",
+        );
+    }
+    if tuning.smt.as_deref() == Some("on") {
+        fair(
+            "smt",
+            "on: a vCPU alone on a thread is slowed by whatever runs on the other".into(),
+            "echo off | sudo tee /sys/devices/system/cpu/smt/control   # or leave it to `pin: paired`",
         );
     }
     if !tuning.run_delay {

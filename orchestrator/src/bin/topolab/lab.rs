@@ -7,8 +7,10 @@ use clap::Args;
 use topolab::{
     campaign::Library,
     kernel::{Builder, Ccache, Tools},
+    plan::BenchSpec,
     qemu::{accel::Wish, process::find_program},
     run::{Lab, LabWish, QEMU},
+    topology::PinPolicy,
 };
 
 use crate::{
@@ -23,6 +25,21 @@ pub struct BenchArgs {
     /// auto, kvm or tcg
     #[arg(long, value_name = "ACCEL")]
     pub accel: Option<Wish>,
+    /// Where vCPUs run on this host, in place of what the files say: auto, paired,
+    /// none, or pairs of vCPUs and host CPUs like '0-3=2-5 4=7'
+    #[arg(long, value_name = "PINS")]
+    pub pin: Option<PinPolicy>,
+}
+
+impl BenchArgs {
+    /// These, and where they say nothing the experiment's accelerator. (How it is
+    /// pinned is for the campaign to read.)
+    pub fn or(&self, experiment: &BenchSpec) -> Self {
+        Self {
+            accel: self.accel.or(experiment.accel.map(Into::into)),
+            pin: self.pin.clone(),
+        }
+    }
 }
 
 /// Folders with `topologies/`, `kernels/` and `experiments/`: here, then those of
@@ -60,16 +77,22 @@ pub fn builder(folders: &Folders) -> Builder {
     kernel::builder(folders, None, ccache)
 }
 
+/// The folder in which host CPUs are leased.
+pub fn leases(folders: &Folders) -> PathBuf {
+    folders.runtime.join("cpus")
+}
+
 /// Asks QEMU and looks at the host.
-pub async fn open(folders: &Folders, accel: Option<Wish>) -> Result<Lab, Failure> {
+pub async fn open(folders: &Folders, bench: &BenchArgs) -> Result<Lab, Failure> {
     let path = std::env::var("PATH").unwrap_or_default();
     let qemu = find_program(QEMU, &path).ok_or_else(|| {
         Failure::lab(format_args!("there is no {QEMU} in PATH"))
             .hint("apt-get install qemu-system-x86")
     })?;
     let mut wish = LabWish::usual(&qemu, &folders.cache);
-    wish.pins.leases = Some(folders.runtime.join("cpus"));
-    if let Some(accel) = accel {
+    wish.pins.leases = Some(leases(folders));
+    wish.pins.policy.clone_from(&bench.pin);
+    if let Some(accel) = bench.accel {
         wish.accel = accel;
     }
     Lab::open(wish)

@@ -136,11 +136,8 @@ pub fn carry_out(
     let outcome = runtime.block_on(async {
         let cancel = interrupt::watch(terminal)?;
         let builder = lab::builder(&folders);
-        let accel = args
-            .bench
-            .accel
-            .or(prepared.experiment.bench.accel.map(Into::into));
-        let lab = lab::open(&folders, accel).await?;
+        let bench = args.bench.or(&prepared.experiment.bench);
+        let lab = lab::open(&folders, &bench).await?;
         let conduct = Conduct {
             places: Places {
                 cache: folders.cache.clone(),

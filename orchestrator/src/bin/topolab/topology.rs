@@ -1,5 +1,7 @@
 //! `topolab topology`: check, draw, and print what QEMU is told.
 
+mod pins;
+
 use std::{
     io::IsTerminal,
     path::{Path, PathBuf},
@@ -12,7 +14,7 @@ use topolab::{
     document::{Document, Problems},
     qemu::{
         acpi,
-        args::{Accel, BOOT_WORDS, Bench, Capabilities, Chardev, Devices, TcgThread, build},
+        args::{Accel, BOOT_WORDS, Bench, Capabilities, Chardev, Devices, TcgThread, build, fit},
     },
     topology::{
         Topology, draw,
@@ -37,6 +39,8 @@ enum Verb {
     Show(ShowArgs),
     /// Print the QEMU command a topology leads to
     Qemu(QemuArgs),
+    /// Show which host CPU each vCPU would get here
+    Pins(pins::PinsArgs),
     /// Write the same machine, small enough for this bench
     Scale(ScaleArgs),
 }
@@ -120,6 +124,9 @@ enum AccelArg {
     Tcg,
 }
 
+/// What [`Capabilities::default`] stands for.
+const OLDEST_QEMU: &str = "7.2";
+
 /// Does what was typed after `topolab topology`.
 ///
 /// # Errors
@@ -129,6 +136,7 @@ pub fn run(args: &TopologyArgs, terminal: &Terminal) -> Result<ExitCode, Failure
         Verb::Check(args) => check(args, terminal),
         Verb::Show(args) => show(args, terminal),
         Verb::Qemu(args) => qemu(args, terminal),
+        Verb::Pins(args) => pins::run(args, terminal),
         Verb::Scale(args) => scaled(args, terminal),
     }
 }
@@ -270,6 +278,16 @@ fn qemu(args: &QemuArgs, terminal: &Terminal) -> Result<ExitCode, Failure> {
         terminal.say(format_args!(
             "the ACPI table with the rankings is in {}",
             args.acpi
+        ));
+    }
+    // No QEMU is asked here, so the command may be one for newer ones alone.
+    let needs = match fit(&topology, &bench) {
+        Ok(fitted) => fitted.left_out,
+        Err(reasons) => reasons,
+    };
+    for need in needs {
+        terminal.say(format_args!(
+            "QEMU {OLDEST_QEMU} cannot do all of this command: {need}"
         ));
     }
     let arguments = build(&topology, &bench, &devices);

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use super::{
     CpuList, CpuModel, MemoryBacking, PinPolicy, Topology,
     size::{self, Size, SizeError},
-    spec::{Pin, PinRule, Spec},
+    spec::{Pin, Spec},
 };
 use crate::document::{At, Document, Problems};
 
@@ -141,9 +141,7 @@ impl Checker<'_> {
             return PinPolicy::Auto;
         };
         let map = match &pin.value {
-            Pin::Rule(PinRule::Auto) => return PinPolicy::Auto,
-            Pin::Rule(PinRule::Paired) => return PinPolicy::Paired,
-            Pin::Rule(PinRule::None) => return PinPolicy::None,
+            Pin::Rule(rule) => return (*rule).into(),
             Pin::Map(map) => map,
         };
         let mut pairs = Vec::new();

@@ -148,11 +148,8 @@ async fn search(
                 None => None,
             };
             let single = if judge.needs_runs() {
-                let accel =
-                    args.bench
-                        .accel
-                        .or(subject.prepared.experiment.bench.accel.map(Into::into));
-                let lab = lab::open(folders, accel).await?;
+                let bench = args.bench.or(&subject.prepared.experiment.bench);
+                let lab = lab::open(folders, &bench).await?;
                 let note = |event: Event| {
                     if let Event::Note { text } = event {
                         terminal.say(format_args!("note: {text}"));

@@ -107,11 +107,8 @@ async fn judge(args: &StepArgs, terminal: Terminal) -> Result<u8, Failure> {
         .tempdir()
         .map_err(Failure::lab)?;
     let single = if sought.needs_runs() {
-        let accel = args
-            .bench
-            .accel
-            .or(subject.prepared.experiment.bench.accel.map(Into::into));
-        let lab = lab::open(&folders, accel).await?;
+        let bench = args.bench.or(&subject.prepared.experiment.bench);
+        let lab = lab::open(&folders, &bench).await?;
         let single = Single::open(
             &subject.prepared,
             &subject.cell,
