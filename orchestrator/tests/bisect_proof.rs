@@ -221,11 +221,21 @@ fn the_commit_that_scans_again_is_named() {
         steps.iter().any(|step| step["mark"] == "skip"),
         "the broken ones lie in the way"
     );
+    let confirmations = account["confirmation"].as_array().unwrap();
+    assert_eq!(confirmations.len(), 2, "the parent, and the revert");
+    for confirmation in confirmations {
+        assert_eq!(confirmation["agrees"], true, "{confirmation}");
+    }
     let spent = &account["spent"];
-    let busy = spent["build_seconds"].as_f64().unwrap() + spent["run_seconds"].as_f64().unwrap();
+    let busy: f64 = confirmations
+        .iter()
+        .chain([spent])
+        .flat_map(|part| ["build_seconds", "run_seconds"].map(|of| part[of].as_f64().unwrap()))
+        .sum();
     let wall = spent["wall_seconds"].as_f64().unwrap();
     println!(
         "in all {wall:.0} s, building and running {busy:.0} s ({:.0} %)",
         100.0 * busy / wall
     );
+    assert!(busy >= 0.8 * wall, "the search itself is slow");
 }

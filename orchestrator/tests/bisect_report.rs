@@ -130,6 +130,9 @@ fn account() -> Account {
         what: "culprit against its parent".to_owned(),
         agrees: Some(true),
         detail: "good 0 ± 0 (5 runs), bad 65,520 ± 10 (5 runs)".to_owned(),
+        runs: 10,
+        build_seconds: 3.0,
+        run_seconds: 50.0,
     });
     account.spent.wall_seconds = Some(400.0);
     account
@@ -161,7 +164,7 @@ fn the_path_and_the_culprit() {
        1 file changed, 9 deletions(-)
     confirmed: culprit against its parent: good 0 ± 0 (5 runs), bad 65,520 ± 10 (5 runs)
 
-    17 runs, 8 trees (6 between the ends); building 2 min 48 s, running 2 min 42 s, in all 6 min 40 s (82 % of it building and running)
+    17 runs, 8 trees (6 between the ends); building 2 min 48 s, running 2 min 42 s; confirming: 10 runs, building 3 s, running 50 s; in all 6 min 40 s (96 % of it building and running)
     "#);
 }
 

@@ -115,9 +115,15 @@ pub struct Confirmation {
     pub agrees: Option<bool>,
     /// In numbers, or why not.
     pub detail: String,
+    /// Its runs.
+    pub runs: u32,
+    /// Seconds of building it took.
+    pub build_seconds: f64,
+    /// Seconds of running it took.
+    pub run_seconds: f64,
 }
 
-/// What a bisection took.
+/// What a search took; what confirming it took is kept with each [`Confirmation`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Spent {
     /// Runs, ends included.
@@ -130,11 +136,25 @@ pub struct Spent {
     pub build_seconds: f64,
     /// Seconds of running.
     pub run_seconds: f64,
-    /// Seconds from the first question of this session to its end, when known.
+    /// Seconds from the start of the command to its end, the confirmation included;
+    /// absent for a search that was gone on with.
     pub wall_seconds: Option<f64>,
 }
 
 impl Account {
+    /// Share (0 to 1) of the whole time in which kernels were built or guests ran;
+    /// the rest is this program's and git's. Absent when the whole is not known.
+    pub fn busy_share(&self) -> Option<f64> {
+        let wall = self.spent.wall_seconds.filter(|wall| *wall > 0.0)?;
+        let confirming: f64 = self
+            .confirmation
+            .iter()
+            .map(|c| c.build_seconds + c.run_seconds)
+            .sum();
+        let busy = self.spent.build_seconds + self.spent.run_seconds + confirming;
+        Some((busy / wall).min(1.0))
+    }
+
     /// Of a session. `subject` tells the subject of a tree, `facts` what is known
     /// of the suspects of the verdict, in its order.
     pub fn of(
@@ -308,7 +328,8 @@ fn explains(session: &Session, verdict: Option<&Verdict>) -> Option<f64> {
     Some((at_culprit - before) / (ends.bad - ends.good))
 }
 
-fn is_run(entry: &Entry) -> bool {
+/// Whether an answer took a run that told something.
+pub(super) fn is_run(entry: &Entry) -> bool {
     matches!(
         entry.observation,
         Observation::Value { .. }

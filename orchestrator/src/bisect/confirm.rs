@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::account::Confirmation;
+use super::account::{Confirmation, is_run};
 use super::drive::{DriveError, Progress, Ready, Run, Tree, drive};
 use super::history::History;
 use super::session::{Plan, Session, Target};
@@ -77,9 +77,13 @@ fn read(what: String, session: &Session, verdict: &Verdict) -> Confirmation {
             (None, "the answers contradict each other".to_owned())
         }
     };
+    let entries = session.entries();
     Confirmation {
         what,
         agrees,
         detail,
+        runs: u32::try_from(entries.iter().filter(|e| is_run(e)).count()).unwrap_or(u32::MAX),
+        build_seconds: entries.iter().map(|e| e.build_seconds).sum(),
+        run_seconds: entries.iter().map(|e| e.run_seconds).sum(),
     }
 }

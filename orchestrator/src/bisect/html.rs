@@ -39,8 +39,9 @@ pub fn page(account: &Account) -> Result<String, Box<dyn Error>> {
                 @if let Some(cell) = &account.cell { p { "Cell: " (cell) } }
                 @if let Some(caution) = &account.caution { p { b { "Caution: " } (caution) } }
                 @for confirmation in &account.confirmation {
-                    p { (confirmation.what) ": " (confirmation.detail) }
+                    p { (text::confirmation_line(confirmation)) }
                 }
+                p { (text::spent_line(account)) }
                 @if let Some(svg) = picture {
                     h2 { "Runs of every step" }
                     p { "One point a run, in the order of the search; lines are the means of the ends, bands one standard deviation." }

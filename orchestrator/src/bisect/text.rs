@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-use super::account::{Account, Stop};
+use super::account::{Account, Confirmation, Stop};
 use super::ends::Comparison;
 use super::git::short;
 use super::observation::Place;
@@ -30,22 +30,23 @@ pub fn render(account: &Account, width: u16) -> String {
     }
     let _ = write!(text, "\n{}", conclusion(account));
     for confirmation in &account.confirmation {
-        let word = match confirmation.agrees {
-            Some(true) => "confirmed",
-            Some(false) => "not confirmed",
-            None => "undecided",
-        };
-        let _ = writeln!(
-            text,
-            "{word}: {}: {}",
-            confirmation.what, confirmation.detail
-        );
+        let _ = writeln!(text, "{}", confirmation_line(confirmation));
     }
     if let Some(caution) = &account.caution {
         let _ = writeln!(text, "caution: {caution}");
     }
     let _ = writeln!(text, "\n{}", spent_line(account));
     text
+}
+
+/// What a fresh comparison said.
+pub fn confirmation_line(confirmation: &Confirmation) -> String {
+    let word = match confirmation.agrees {
+        Some(true) => "confirmed",
+        Some(false) => "not confirmed",
+        None => "undecided",
+    };
+    format!("{word}: {}: {}", confirmation.what, confirmation.detail)
 }
 
 /// How it ended, with the suspects.
@@ -258,7 +259,8 @@ pub fn seen(step: &Stop, is_rate: bool) -> String {
     )
 }
 
-fn spent_line(account: &Account) -> String {
+/// What it took: runs, trees and time.
+pub fn spent_line(account: &Account) -> String {
     let spent = &account.spent;
     let mut text = format!(
         "{}, {} ({} between the ends); building {}, running {}",
@@ -268,13 +270,23 @@ fn spent_line(account: &Account) -> String {
         duration(spent.build_seconds),
         duration(spent.run_seconds),
     );
-    if let Some(wall) = spent.wall_seconds.filter(|wall| *wall > 0.0) {
-        let share = (spent.build_seconds + spent.run_seconds) / wall;
+    let sum = |of: fn(&Confirmation) -> f64| account.confirmation.iter().map(of).sum::<f64>();
+    let confirming: u32 = account.confirmation.iter().map(|c| c.runs).sum();
+    if confirming > 0 {
         let _ = write!(
             text,
-            ", in all {} ({} of it building and running)",
+            "; confirming: {}, building {}, running {}",
+            plural(confirming as usize, "run"),
+            duration(sum(|c| c.build_seconds)),
+            duration(sum(|c| c.run_seconds)),
+        );
+    }
+    if let (Some(wall), Some(share)) = (spent.wall_seconds, account.busy_share()) {
+        let _ = write!(
+            text,
+            "; in all {} ({} of it building and running)",
             duration(wall),
-            percent(share.min(1.0))
+            percent(share)
         );
     }
     text

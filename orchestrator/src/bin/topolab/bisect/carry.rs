@@ -292,6 +292,9 @@ async fn pairs(
                     what,
                     agrees: None,
                     detail: "the revert does not apply on top of the bad end".to_owned(),
+                    runs: 0,
+                    build_seconds: 0.0,
+                    run_seconds: 0.0,
                 }),
             };
             Ok(vec![Ok(against_parent), revert])
