@@ -388,26 +388,33 @@ async fn a_script_that_says_128_stops_it_with_the_state_kept() {
 }
 
 #[tokio::test]
-async fn one_other_crash_is_run_again_and_two_skip_the_tree() {
+async fn other_crashes_are_run_again_until_they_repeat_themselves() {
     let place = tempfile::tempdir().unwrap();
     let mut session = Session::create(&place.path().join("b"), plan(series(16), panics())).unwrap();
     let never = Cancel::never();
     let ready = async |tree: &Tree| image(&tree.name);
-    let crashed = Cell::new(false);
-    let hang = || {
+    let crashed = Cell::new(0);
+    let hang = |reason: &str| {
         ran(Measurement::Ran {
             outcome: Outcome::GuestHang {
                 phase: "boot".to_owned(),
-                reason: "silent".to_owned(),
+                reason: reason.to_owned(),
             },
             samples: Vec::new(),
             output: String::new(),
         })
     };
-    // Patch 9 hangs always, patch 8 once.
+    // Patch 9 hangs always, patch 8 twice, in two ways.
+    let tried = Cell::new(0);
     let run = async |tree: &Tree, _: u32| match tree.place {
-        Place::At(8) => hang(),
-        Place::At(7) if !crashed.replace(true) => hang(),
+        Place::At(8) => {
+            tried.set(tried.get() + 1);
+            hang("silent")
+        }
+        Place::At(7) if crashed.get() < 2 => {
+            crashed.set(crashed.get() + 1);
+            hang(["silent", "no timer"][crashed.get() - 1])
+        }
         _ => ran(guest(tree, 7)),
     };
     let verdict = drive(&mut session, &ready, &run, &never, &mut |_| {})
@@ -417,7 +424,8 @@ async fn one_other_crash_is_run_again_and_two_skip_the_tree() {
         matches!(&verdict, Verdict::Found { culprit } if culprit.candidate == 7),
         "{verdict:?}"
     );
-    assert!(crashed.get());
+    assert_eq!(crashed.get(), 2);
+    assert_eq!(tried.get() % 2, 0, "the same hang twice is enough");
     let skipped: Vec<_> = session
         .entries()
         .iter()

@@ -4,7 +4,7 @@
 use serde::Serialize;
 
 use super::ends::{Comparison, Ends};
-use super::git::CommitFacts;
+use super::git::{CommitFacts, short};
 use super::judge::Judge;
 use super::observation::{Observation, Place};
 use super::session::{Entry, Session, Target};
@@ -292,7 +292,8 @@ fn steps(session: &Session, subject: &dyn Fn(Place) -> String) -> Vec<Stop> {
                 }
             }
             Observation::SameAs { place } => {
-                step.remark = format!("same image as {}", session.plan().target.tree(*place));
+                let tree = session.plan().target.tree(*place);
+                step.remark = format!("same image as {}", short(&tree));
             }
             Observation::Good => step.mark = Mark::Good,
             Observation::Bad => step.mark = Mark::Bad,

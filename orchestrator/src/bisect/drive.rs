@@ -112,9 +112,19 @@ pub enum DriveError {
 /// How often a measurement whose lab failed is tried.
 pub const TRIES: u32 = 3;
 
-/// How often a run may end in another way than the sought one before its tree is
+/// How often a run may end in other ways than the sought one before its tree is
 /// skipped: a crash of the emulator must not cost the tree that decides.
-pub const OTHER_TRIES: u32 = 2;
+pub const OTHER_TRIES: u32 = 3;
+
+/// Whether runs that ended in other ways than the sought one, for these reasons,
+/// say enough to skip their tree: a broken tree breaks in the same way twice, a
+/// busy bench in any way.
+pub fn is_broken(reasons: &[String]) -> bool {
+    let Some((last, before)) = reasons.split_last() else {
+        return false;
+    };
+    before.contains(last) || reasons.len() >= OTHER_TRIES as usize
+}
 
 /// Searches until the verdict. `ready` makes a tree ready, `run` runs it once.
 ///
@@ -202,7 +212,7 @@ async fn measure(
         at: jiff::Timestamp::now().to_string(),
     };
     let mut failures = 0;
-    let mut others = 0;
+    let mut others: Vec<String> = Vec::new();
     loop {
         let ruling = match images.get(&tree.place) {
             None => {
@@ -232,14 +242,19 @@ async fn measure(
             }
         };
         match ruling {
-            Ruling::Doubtful(Observation::Untestable { reason }) if others + 1 < OTHER_TRIES => {
-                others += 1;
+            Ruling::Doubtful { reason } => {
+                others.push(reason.clone());
+                if is_broken(&others) {
+                    entry.observation = Observation::Untestable { reason };
+                    entry.at = jiff::Timestamp::now().to_string();
+                    return entry;
+                }
                 tell(Progress::Again {
-                    attempt: others,
+                    attempt: u32::try_from(others.len()).unwrap_or(u32::MAX),
                     reason,
                 });
             }
-            Ruling::Answer(observation) | Ruling::Doubtful(observation) => {
+            Ruling::Answer(observation) => {
                 entry.observation = observation;
                 entry.at = jiff::Timestamp::now().to_string();
                 return entry;

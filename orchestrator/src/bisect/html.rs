@@ -11,7 +11,7 @@ use super::{plot, text};
 
 const STYLE: &str = "body{font:15px/1.45 system-ui,sans-serif;max-width:70em;margin:2em auto;padding:0 1em;color:#222}\
 table{border-collapse:collapse;margin:1em 0}td,th{padding:.25em .7em;text-align:left;border-bottom:1px solid #ddd}\
-td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}pre{background:#f6f6f6;padding:1em;overflow-x:auto}\
+td.n,th.n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}pre{background:#f6f6f6;padding:1em;overflow-x:auto}\
 .good{color:#1b6eb5}.bad{color:#c0392b}.skip,.unclear{color:#777}svg{max-width:100%;height:auto}code{font-size:.95em}\
 @media(prefers-color-scheme:dark){body{background:#fff}}";
 

@@ -95,8 +95,11 @@ pub enum Ruling {
     /// An answer for the engine.
     Answer(Observation),
     /// The run ended in another way than the one that is sought. Once may be
-    /// chance; when the next run ends so too, this is the answer.
-    Doubtful(Observation),
+    /// chance; what ends so again cannot be tested.
+    Doubtful {
+        /// How it ended.
+        reason: String,
+    },
     /// The lab failed: measure again, and stop when it keeps failing.
     Again {
         /// Why.
@@ -219,13 +222,13 @@ pub fn value(samples: &[Sample], metric: &str, how: Option<PerRun>) -> Option<f6
 
 /// A run that says nothing about what is sought.
 fn other(outcome: &Outcome) -> Ruling {
-    let observation = Observation::Untestable {
-        reason: said(outcome),
-    };
+    let reason = said(outcome);
     match outcome {
         // These follow from the kernel and the machine; another run ends the same.
-        Outcome::NotTestable { .. } | Outcome::WrongTopology { .. } => Ruling::Answer(observation),
-        _ => Ruling::Doubtful(observation),
+        Outcome::NotTestable { .. } | Outcome::WrongTopology { .. } => {
+            Ruling::Answer(Observation::Untestable { reason })
+        }
+        _ => Ruling::Doubtful { reason },
     }
 }
 
@@ -295,7 +298,8 @@ mod tests {
 
     fn observation(judge: &Judge, measurement: &Measurement) -> Observation {
         match judge.rule(measurement) {
-            Ruling::Answer(observation) | Ruling::Doubtful(observation) => observation,
+            Ruling::Answer(observation) => observation,
+            Ruling::Doubtful { reason } => Observation::Untestable { reason },
             Ruling::Again { reason } => panic!("{reason}"),
         }
     }
@@ -361,7 +365,10 @@ mod tests {
             class: "guest-hang".to_owned(),
             title: None,
         };
-        assert!(matches!(judge.rule(&ran(panic("x"))), Ruling::Doubtful(_)));
+        assert!(matches!(
+            judge.rule(&ran(panic("x"))),
+            Ruling::Doubtful { .. }
+        ));
         let machine = Outcome::WrongTopology {
             differences: vec!["nodes: asked 2, seen 1".to_owned()],
         };

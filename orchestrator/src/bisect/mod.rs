@@ -29,7 +29,7 @@ pub mod text;
 mod verdict;
 
 pub use channel::Channel;
-pub use drive::{DriveError, OTHER_TRIES, Progress, Ready, Run, TRIES, Tree, drive};
+pub use drive::{DriveError, OTHER_TRIES, Progress, Ready, Run, TRIES, Tree, drive, is_broken};
 pub use ends::{Comparison, Ends};
 pub use engine::{AnswerError, Costs, Engine, Question, Step, Tally};
 pub use history::{History, HistoryError};

@@ -10,9 +10,10 @@ use std::{
 use clap::Args;
 use topolab::{
     bisect::{
-        OTHER_TRIES, Observation, Place, Ready, TRIES, Tree,
+        Observation, Place, Ready, TRIES, Tree,
         git::{End, Repository},
         guests::{GuestLab, Trees},
+        is_broken,
         judge::{Judge, Measurement, Ruling},
         step::{Decision, by_outcome, by_threshold},
     },
@@ -180,7 +181,7 @@ async fn measure(
 ) -> Result<u8, Failure> {
     let mut marks: Vec<bool> = Vec::new();
     let mut failures = 0;
-    let mut others = 0;
+    let mut others: Vec<String> = Vec::new();
     let mut ready = false;
     loop {
         let ruling = if !ready {
@@ -202,11 +203,15 @@ async fn measure(
             sought.rule(&guests.run(tree, number).await.measurement)
         };
         let observation = match ruling {
-            Ruling::Doubtful(_) if others + 1 < OTHER_TRIES => {
-                others += 1;
-                continue;
+            Ruling::Doubtful { reason } => {
+                others.push(reason.clone());
+                if !is_broken(&others) {
+                    terminal.warn(format_args!("tried again: {reason}"));
+                    continue;
+                }
+                Observation::Untestable { reason }
             }
-            Ruling::Answer(observation) | Ruling::Doubtful(observation) => observation,
+            Ruling::Answer(observation) => observation,
             Ruling::Again { reason } => {
                 failures += 1;
                 terminal.warn(format_args!("the lab failed (try {failures}): {reason}"));
