@@ -20,6 +20,7 @@ pub mod outcome;
 pub mod parallel;
 pub mod plan;
 pub mod qemu;
+pub mod readings;
 pub mod report;
 pub mod run;
 pub mod stats;

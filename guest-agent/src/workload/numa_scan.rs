@@ -3,7 +3,7 @@
 
 use std::hint::black_box;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Barrier, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,9 @@ const COUNTERS: [&str; 3] = [
 
 const PAGE: usize = 4096;
 
+/// Between two looks at how far the scanner is.
+const LOOK: Duration = Duration::from_millis(5);
+
 /// What the touching process found.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Touched {
@@ -37,6 +40,8 @@ pub struct Touched {
     passes: f64,
     /// Seconds it took.
     seconds: f64,
+    /// Times the scanner went over the memory.
+    scans: u64,
 }
 
 /// Runs the touching process in its group and samples the counters around it.
@@ -66,6 +71,13 @@ pub fn run(session: &Session, parameters: &NumaScan) -> Result<ExitStatus, Stopp
             Better::Lower,
         ));
     }
+    session.sample(plain(
+        "numa_scans",
+        touched.scans as f64,
+        MetricKind::Count,
+        "count",
+        Better::Neither,
+    ));
     session.sample(plain(
         "passes",
         touched.passes / touched.seconds,
@@ -104,20 +116,30 @@ pub fn touch(parameters: &NumaScan) -> Result<Touched, String> {
     let duration = Duration::from_secs_f64(parameters.seconds);
     let touched = AtomicU64::new(0);
     let ready = Barrier::new(threads);
+    let enough = AtomicBool::new(false);
     // The first thread past the barrier starts the clock for all.
     let started = OnceLock::new();
     std::thread::scope(|scope| {
         for thread in 0..threads {
             let (memory, touched, ready, started) = (&memory, &touched, &ready, &started);
+            let enough = &enough;
             let cpu = cpus[spread(thread, threads, cpus.len())];
             let first = thread * memory.pages / threads;
             scope.spawn(move || {
                 pin(cpu);
                 ready.wait();
                 let started = *started.get_or_init(Instant::now);
-                let pages = memory.touch_until(started + duration, first);
+                let pages = memory.touch_until(started + duration, first, enough);
                 touched.fetch_add(pages, Ordering::AcqRel);
             });
+        }
+        let begin = Instant::now();
+        while parameters.scans > 0 && begin.elapsed() < duration {
+            if scans() >= u64::from(parameters.scans) {
+                enough.store(true, Ordering::Release);
+                break;
+            }
+            std::thread::sleep(LOOK);
         }
     });
     let seconds = started
@@ -126,7 +148,23 @@ pub fn touch(parameters: &NumaScan) -> Result<Touched, String> {
     Ok(Touched {
         passes: touched.into_inner() as f64 / memory.pages as f64,
         seconds,
+        scans: scans(),
     })
+}
+
+/// How often the scanner has come to the end of this process's memory; 0 where
+/// the kernel does not say (`sched_show_numa()` in `kernel/sched/debug.c`, under
+/// CONFIG_SCHED_DEBUG).
+fn scans() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/sched").unwrap_or_default();
+    scan_sequence(&text).unwrap_or(0)
+}
+
+fn scan_sequence(text: &str) -> Option<u64> {
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("mm->numa_scan_seq"))?;
+    line.split_once(':')?.1.trim().parse().ok()
 }
 
 /// CPUs this process may use, ascending; threads are spread over them evenly,
@@ -196,17 +234,23 @@ impl Memory {
         }
     }
 
-    /// Goes round from page `first` until `end`. Returns how many pages it touched.
-    fn touch_until(&self, end: Instant, first: usize) -> u64 {
+    /// Goes round from page `first` until `end`, or until it is `enough`. Returns
+    /// how many pages it touched.
+    fn touch_until(&self, end: Instant, first: usize, enough: &AtomicBool) -> u64 {
         // Between two looks at the clock.
         const STRIDE: usize = 256;
         let mut page = first;
         let mut touched = 0;
-        while Instant::now() < end {
+        while Instant::now() < end && !enough.load(Ordering::Acquire) {
             let count = STRIDE.min(self.pages - page);
             self.touch_range(page, count);
             touched += count as u64;
             page = (page + count) % self.pages;
+        }
+        if enough.load(Ordering::Acquire) {
+            // What the last scan marked is met once more.
+            self.touch_range(0, self.pages);
+            touched += self.pages as u64;
         }
         touched
     }
@@ -220,6 +264,7 @@ mod tests {
         NumaScan {
             memory: "1M".into(),
             seconds: 0.05,
+            scans: 0,
             threads: 3,
             cgroup: None,
         }
@@ -230,6 +275,13 @@ mod tests {
         let touched = touch(&parameters()).unwrap();
         assert!(touched.passes > 1.0, "{touched:?}");
         assert!(touched.seconds >= 0.05, "{touched:?}");
+    }
+
+    #[test]
+    fn the_scanners_progress_is_read() {
+        let text = "numa-scan (7, #threads: 4)\n---\nmm->numa_scan_seq      :     12\nnuma_pages_migrated : 0\n";
+        assert_eq!(scan_sequence(text), Some(12));
+        assert_eq!(scan_sequence("numa_pages_migrated : 0\n"), None);
     }
 
     #[test]

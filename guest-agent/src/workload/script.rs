@@ -39,9 +39,9 @@ fn of_script(script: &Script) -> Command {
         argv,
         env: script.env.clone(),
         cwd: script.cwd.clone(),
-        tty: false,
         timeout: script.timeout,
         cgroup: script.cgroup.clone(),
+        ..Command::default()
     }
 }
 
@@ -51,9 +51,9 @@ pub fn of_ktap(ktap: &Ktap) -> Command {
         argv: ktap.argv.clone(),
         env: ktap.env.clone(),
         cwd: ktap.cwd.clone(),
-        tty: false,
         timeout: ktap.timeout,
         cgroup: ktap.cgroup.clone(),
+        ..Command::default()
     }
 }
 

@@ -2,12 +2,17 @@
 //! with the settings they meet. What is wrong here would otherwise be found in
 //! the guest, once per run.
 
+use std::collections::BTreeMap;
+
 use topolab_protocol::{
     settings::Settings,
-    workload::{ItmtStall, LruDrain, NumaScan, RtPushIpi, RtTask, Workload, parse_size},
+    workload::{ItmtStall, LruDrain, NumaScan, Pattern, RtPushIpi, RtTask, Workload, parse_size},
 };
 
-use crate::topology::{CpuList, Topology};
+use crate::{
+    readings,
+    topology::{CpuList, Topology},
+};
 
 /// Something wrong with one parameter.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,6 +39,7 @@ pub fn wrong(workload: &Workload, settings: &Settings, topology: &Topology) -> V
         Workload::ItmtStall(stall) => check.itmt_stall(stall),
         Workload::Command(command) => {
             check.program(&command.argv, command.timeout, command.cgroup.as_deref());
+            check.patterns(&command.metrics);
         }
         Workload::Ktap(ktap) => {
             check.program(&ktap.argv, ktap.timeout, ktap.cgroup.as_deref());
@@ -44,6 +50,7 @@ pub fn wrong(workload: &Workload, settings: &Settings, topology: &Topology) -> V
             }
             check.not_negative("timeout", script.timeout);
             check.cgroup(script.cgroup.as_deref());
+            check.patterns(&script.metrics);
         }
     }
     check.found
@@ -123,6 +130,14 @@ impl Check<'_> {
             let message = "`migrate_disable` needs the module `mdspin`, which no settings load";
             let help = "add `modules: {mdspin: \"\"}` to the settings";
             self.tell(&["migrate_disable"], message, Some(help.into()));
+        }
+    }
+
+    fn patterns(&mut self, metrics: &BTreeMap<String, Pattern>) {
+        for (metric, pattern) in metrics {
+            if let Err(reason) = readings::check(pattern) {
+                self.tell(&["metrics"], format!("`{metric}`: {reason}"), None);
+            }
         }
     }
 

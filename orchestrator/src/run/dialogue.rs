@@ -13,12 +13,17 @@ use topolab_protocol::{
 };
 
 use super::event::RunEvent;
-use crate::outcome::Outcome;
+use crate::{
+    outcome::Outcome,
+    readings::{self, Readings},
+};
 
 /// Samples kept of one run. More is no measurement but a runaway agent.
 pub const SAMPLES: usize = 250_000;
 /// Evidence kept of one run, bytes.
 pub const EVIDENCE: usize = 32 << 20;
+/// Standard output kept of a workload that is read from it, bytes.
+pub const OUTPUT: usize = 16 << 20;
 /// Notes kept of one run.
 pub const NOTES: usize = 500;
 
@@ -92,6 +97,8 @@ pub struct Dialogue {
     settings: Vec<SettingRecord>,
     notes: Vec<String>,
     evidence: usize,
+    /// The workload's standard output, when samples are read from it.
+    printed: Vec<u8>,
     exit: Option<ExitStatus>,
     agent: String,
 }
@@ -107,6 +114,7 @@ impl Dialogue {
             settings: Vec::new(),
             notes: Vec::new(),
             evidence: 0,
+            printed: Vec::new(),
             exit: None,
             agent: String::new(),
         }
@@ -258,6 +266,44 @@ impl Dialogue {
         vec![Step::Tell(RunEvent::Sample(sample))]
     }
 
+    /// The workload printed this on its standard output.
+    pub fn printed(&mut self, bytes: &[u8]) {
+        if self.request.workload.as_ref().is_some_and(readings::wanted) {
+            let room = OUTPUT.saturating_sub(self.printed.len());
+            self.printed.extend(&bytes[..bytes.len().min(room)]);
+        }
+    }
+
+    /// Takes samples from what the workload printed. What it printed decides when
+    /// it exited as if all were well, and says more than an exit code when not.
+    fn read_output(&mut self, outcome: Outcome) -> (Vec<Step>, Outcome) {
+        let Some(workload) = self
+            .request
+            .workload
+            .as_ref()
+            .filter(|w| readings::wanted(w))
+        else {
+            return (Vec::new(), outcome);
+        };
+        let printed = String::from_utf8_lossy(&self.printed);
+        let Readings {
+            mut samples,
+            problem,
+        } = readings::read(workload, &printed);
+        samples.truncate(SAMPLES - self.samples.len());
+        let steps = samples.iter().cloned().map(RunEvent::Sample);
+        let steps = steps.map(Step::Tell).collect();
+        self.samples.extend(samples);
+        let is_test = matches!(workload, Workload::Ktap(_));
+        let outcome = match problem {
+            Some(problem) if is_test || outcome == Outcome::Completed => Outcome::WorkloadFailed {
+                reason: short(&problem.to_string()),
+            },
+            _ => outcome,
+        };
+        (steps, outcome)
+    }
+
     fn note(&mut self, text: &str) -> Vec<Step> {
         if self.notes.len() >= NOTES {
             return Vec::new();
@@ -303,7 +349,9 @@ impl Dialogue {
             },
         };
         self.exit = Some(status);
-        self.end(outcome)
+        let (mut steps, outcome) = self.read_output(outcome);
+        steps.extend(self.end(outcome));
+        steps
     }
 
     fn lost(&mut self, reason: String) -> Vec<Step> {

@@ -24,7 +24,10 @@ pub struct LruDrain {
     /// Pages a churner touches before it spins; with a number that is no multiple
     /// of the kernel's batch (31 in 6.12) the batch is hardly ever empty then.
     pub churn_pages: u32,
-    /// Microseconds it spins in user space after so many pages.
+    /// Microseconds it spins in user space after so many pages. Who moves pages
+    /// switches batching off and waits a grace period before it looks at the
+    /// batches; a page touched in between takes its CPU's batch with it
+    /// (`lru_cache_disable()`), so a spin should be much longer than that.
     pub churn_spin_us: f64,
     /// Their memory is locked, so that their pages pass the batches for locked
     /// pages too.
@@ -52,7 +55,7 @@ impl Default for LruDrain {
             churn_cpus: None,
             churn_memory: "8M".into(),
             churn_pages: 16,
-            churn_spin_us: 1000.0,
+            churn_spin_us: 20_000.0,
             churn_mlock: false,
             churn_priority: 80,
             write: WriteMode::Blocking,

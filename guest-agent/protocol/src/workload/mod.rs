@@ -10,7 +10,7 @@ mod rt_push_ipi;
 
 use serde::{Deserialize, Serialize};
 
-pub use command::{Command, Ktap, Script};
+pub use command::{Command, Ktap, Parser, Pattern, Script};
 pub use itmt_stall::ItmtStall;
 pub use lru_drain::{Isolation, LruDrain, WriteMode};
 pub use monitors::{Blocked, Counter, KernelLog, Monitors, RawTrace};

@@ -13,6 +13,10 @@ pub struct NumaScan {
     pub memory: String,
     /// Seconds of touching.
     pub seconds: f64,
+    /// Ends as soon as the scanner has gone over the memory so often, and after
+    /// `seconds` at the latest: what is counted then is the work of so many scans
+    /// and does not depend on how fast the machine is. 0: only time ends it.
+    pub scans: u32,
     /// Threads that share the work.
     pub threads: u32,
     /// cgroup below the root in which the task runs (made by `settings`);
@@ -25,6 +29,7 @@ impl Default for NumaScan {
         Self {
             memory: "128M".into(),
             seconds: 5.0,
+            scans: 0,
             threads: 1,
             cgroup: None,
         }

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use super::super::own_child;
-use crate::realtime::{fifo, microseconds, pin, spin};
+use crate::realtime::{avoid, fifo, microseconds, pin, spin};
 
 const PAGE: usize = 4096;
 
@@ -20,6 +20,8 @@ pub struct AnchorPart {
     pub bytes: usize,
     /// Node they are taken from.
     pub node: u32,
+    /// CPUs it keeps away from, so that nothing of its own lies in their batches.
+    pub avoid: BTreeSet<usize>,
 }
 
 /// Parameters of a churner.
@@ -114,6 +116,7 @@ impl Region {
 
 /// Takes memory from one node and holds it until told to stop.
 pub fn anchor(part: &AnchorPart) -> Result<(), String> {
+    avoid(&part.avoid);
     let stop = own_child::stop_flag();
     let region = Region::new(part.bytes)?;
     set_policy(Some(part.node))

@@ -128,6 +128,9 @@ impl Engine<'_> {
                     if let Err(error) = self.output.write(&bytes) {
                         self.disk_failed(&error);
                     }
+                    if stream == STREAM_STDOUT {
+                        self.dialogue.printed(&bytes);
+                    }
                     self.tell(RunEvent::Output { stream, bytes });
                 }
             }
