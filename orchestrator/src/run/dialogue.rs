@@ -20,12 +20,20 @@ use crate::{
 
 /// Samples kept of one run. More is no measurement but a runaway agent.
 pub const SAMPLES: usize = 250_000;
+/// Names, units and labels of the samples kept of one run, bytes together. One
+/// frame alone may hold a mebibyte of them.
+pub const SAMPLE_TEXT: usize = 128 << 20;
 /// Evidence kept of one run, bytes.
 pub const EVIDENCE: usize = 32 << 20;
 /// Standard output kept of a workload that is read from it, bytes.
 pub const OUTPUT: usize = 16 << 20;
+/// Pieces of evidence kept of one run; each may be a file, and empty ones cost
+/// an inode all the same.
+pub const PIECES: usize = 1000;
 /// Notes kept of one run.
 pub const NOTES: usize = 500;
+/// Characters kept of a note.
+const NOTE: usize = 4096;
 
 /// What is asked of the guest.
 #[derive(Debug, Clone)]
@@ -94,11 +102,13 @@ pub struct Dialogue {
     /// saved on, so it is asked to look again.
     restored: bool,
     samples: Vec<Sample>,
+    sample_text: usize,
     settings: Vec<SettingRecord>,
     notes: Vec<String>,
     evidence: usize,
     /// The workload's standard output, when samples are read from it.
     printed: Vec<u8>,
+    pieces: usize,
     exit: Option<ExitStatus>,
     agent: String,
 }
@@ -111,10 +121,12 @@ impl Dialogue {
             stage: Stage::Hello,
             restored: false,
             samples: Vec::new(),
+            sample_text: 0,
             settings: Vec::new(),
             notes: Vec::new(),
             evidence: 0,
             printed: Vec::new(),
+            pieces: 0,
             exit: None,
             agent: String::new(),
         }
@@ -169,6 +181,7 @@ impl Dialogue {
                 self.start()
             }
             (Stage::Applying | Stage::Running, AgentMessage::NotTestable { reason }) => {
+                let reason = short(&reason);
                 self.end(Outcome::NotTestable { reason })
             }
             (Stage::Running, AgentMessage::Phase { name }) => vec![Step::Phase(short(&name))],
@@ -262,6 +275,16 @@ impl Dialogue {
             let metric = short(&sample.metric);
             return self.lost(format!("the agent sent {metric} = {}", sample.value));
         }
+        let labels = sample.labels.iter();
+        self.sample_text += sample.metric.len() + sample.unit.len();
+        self.sample_text += labels
+            .map(|(name, value)| name.len() + value.len())
+            .sum::<usize>();
+        if self.sample_text > SAMPLE_TEXT {
+            return self.lost(format!(
+                "the agent sent samples whose names and labels take more than {SAMPLE_TEXT} bytes"
+            ));
+        }
         self.samples.push(sample.clone());
         vec![Step::Tell(RunEvent::Sample(sample))]
     }
@@ -308,14 +331,19 @@ impl Dialogue {
         if self.notes.len() >= NOTES {
             return Vec::new();
         }
-        let text = super::console::clean(text.as_bytes());
+        let mut text = super::console::clean(text.as_bytes());
+        if let Some((end, _)) = text.char_indices().nth(NOTE) {
+            text.truncate(end);
+            text.push('…');
+        }
         self.notes.push(text.clone());
         vec![Step::Tell(RunEvent::Note(text))]
     }
 
     fn keep(&mut self, name: &str, text: String) -> Vec<Step> {
         self.evidence += text.len();
-        if self.evidence > EVIDENCE {
+        self.pieces += 1;
+        if self.evidence > EVIDENCE || self.pieces > PIECES {
             return self.note("more evidence than is kept; the rest was dropped");
         }
         let name = file_name(name);
@@ -609,5 +637,53 @@ mod tests {
             dialogue.hear(AgentMessage::Note { text: "n".into() });
         }
         assert_eq!(dialogue.into_yield().2.len(), NOTES);
+    }
+
+    #[test]
+    fn empty_evidence_is_bounded_too_and_long_notes_are_cut() {
+        let mut dialogue = running();
+        let mut files = 0;
+        for number in 0..2 * PIECES {
+            let steps = dialogue.hear(AgentMessage::Evidence {
+                name: number.to_string(),
+                text: String::new(),
+            });
+            files += usize::from(matches!(steps[..], [Step::Evidence { .. }]));
+        }
+        assert_eq!(files, PIECES);
+        let mut dialogue = running();
+        dialogue.hear(AgentMessage::Note {
+            text: "ü".repeat(1 << 19),
+        });
+        let notes = dialogue.into_yield().2;
+        assert_eq!(notes[0].chars().count(), NOTE + 1);
+    }
+
+    #[test]
+    fn samples_with_giant_labels_end_the_run() {
+        let mut dialogue = running();
+        let giant = "x".repeat(1 << 20);
+        let mut kept = 0;
+        let end = loop {
+            let AgentMessage::Sample(mut sample) = sample(1.0) else {
+                unreachable!("it makes samples");
+            };
+            sample.labels.insert("cpu", giant.as_str());
+            match &dialogue.hear(AgentMessage::Sample(sample))[..] {
+                [Step::End(outcome)] => break outcome.detail(),
+                _ => kept += giant.len(),
+            }
+        };
+        assert!(end.contains("take more than 134217728 bytes"), "{end}");
+        assert!(kept <= SAMPLE_TEXT, "{kept}");
+    }
+
+    #[test]
+    fn a_reason_from_the_guest_is_inert_and_short() {
+        let mut dialogue = running();
+        let reason = format!("\u{1b}[31m{}", "x".repeat(1000));
+        let steps = dialogue.hear(AgentMessage::NotTestable { reason });
+        let reason = "x".repeat(300);
+        assert_eq!(steps, [Step::End(Outcome::NotTestable { reason })]);
     }
 }
