@@ -7,6 +7,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr, clippy::exit)]
 
 pub mod agent_binary;
+pub mod batch;
 pub mod bisect;
 pub mod campaign;
 pub mod compare;

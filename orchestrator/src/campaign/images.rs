@@ -89,7 +89,7 @@ impl Prepared {
 }
 
 /// Makes the image for one kernel, which goes by `name` in the cells.
-pub(super) fn build(
+pub(crate) fn build(
     prepared: &Prepared,
     name: &str,
     kernel: &BuiltKernel,

@@ -3,7 +3,7 @@
 
 mod agenda;
 mod builds;
-mod images;
+pub(crate) mod images;
 pub mod library;
 mod parameters;
 mod prepare;
@@ -24,14 +24,14 @@ pub use prepare::{Overrides, PrepareError, Prepared, prepare, prepare_document};
 pub use single::Single;
 
 use agenda::Agenda;
-use builds::Kernels;
+pub(crate) use builds::{Kernels, build as build_kernels};
 
 use crate::{
     agent_binary,
     event::Event,
     image::{self, Image},
     kernel::Builder,
-    plan::PlannedRun,
+    plan::{BenchSpec, Cell, PlannedRun},
     qemu::args::{Accel, TcgThread},
     run::{self, Bench, Cancel, Inspect, KernelImage, Lab, RunEvent, RunResult, RunUnit, Session},
     store::{
@@ -324,9 +324,16 @@ fn open_folder(
         }
         return Ok((folder, meta, results.records));
     }
-    let meta = CampaignMeta {
+    let meta = meta_of(prepared, conduct.version);
+    let folder = ResultsFolder::create(&conduct.places.results, &meta)?;
+    Ok((folder, meta, Vec::new()))
+}
+
+/// What is planned, before anything is built.
+pub(crate) fn meta_of(prepared: &Prepared, version: &str) -> CampaignMeta {
+    CampaignMeta {
         format: FORMAT,
-        topolab: conduct.version.to_string(),
+        topolab: version.to_string(),
         started: jiff::Timestamp::now().to_string(),
         seed: prepared.seed,
         experiment_text: prepared.text.clone(),
@@ -340,9 +347,7 @@ fn open_folder(
             .iter()
             .map(|(name, (_, text))| (name.clone(), text.clone()))
             .collect(),
-    };
-    let folder = ResultsFolder::create(&conduct.places.results, &meta)?;
-    Ok((folder, meta, Vec::new()))
+    }
 }
 
 fn unit(prepared: &Prepared, kernels: &Kernels, image: &Image, planned: PlannedRun) -> RunUnit {
@@ -370,9 +375,8 @@ fn unit(prepared: &Prepared, kernels: &Kernels, image: &Image, planned: PlannedR
 /// The bench as a unit needs it: pinned and crowded as the experiment says.
 /// Settings that patch kernel text while several vCPUs run meet a fault of the
 /// emulator's threads (`Oops: int3`), which one emulating thread avoids.
-fn bench_of(prepared: &Prepared, bench: &Bench, unit: &RunUnit) -> Bench {
+pub(crate) fn bench_for(wish: &BenchSpec, bench: &Bench, unit: &RunUnit) -> Bench {
     let mut bench = bench.clone();
-    let wish = &prepared.experiment.bench;
     if bench.pins.policy.is_none() {
         bench.pins.policy = wish.pin_policy();
     }
@@ -387,6 +391,10 @@ fn bench_of(prepared: &Prepared, bench: &Bench, unit: &RunUnit) -> Bench {
     bench
 }
 
+fn bench_of(prepared: &Prepared, bench: &Bench, unit: &RunUnit) -> Bench {
+    bench_for(&prepared.experiment.bench, bench, unit)
+}
+
 fn patches_text(unit: &RunUnit) -> bool {
     !unit.settings.sched_features.is_empty() || !unit.settings.modules.is_empty()
 }
@@ -398,10 +406,22 @@ fn record(
     started: String,
     result: RunResult,
 ) -> RunRecord {
+    let cell = &prepared.cells[planned.cell];
+    record_of(cell, planned, attempt, started, result)
+}
+
+/// The record of a run that ended.
+pub(crate) fn record_of(
+    cell: &Cell,
+    planned: PlannedRun,
+    attempt: u32,
+    started: String,
+    result: RunResult,
+) -> RunRecord {
     RunRecord {
         format: FORMAT,
         index: planned.index,
-        cell: prepared.cells[planned.cell].clone(),
+        cell: cell.clone(),
         round: planned.round,
         attempt,
         boot: format!("{}.{attempt}", planned.index),

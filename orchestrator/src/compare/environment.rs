@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::{Source, pairs::Pair};
+use super::{Source, nodes, pairs::Pair};
 use crate::{plan::Cell, stats::judge::CompareSpec, store::record::Environment};
 
 /// A field of the environment in which compared runs differ.
@@ -30,6 +30,7 @@ pub(super) fn differences(
 ) -> Vec<Difference> {
     let seen: Vec<BTreeMap<&Cell, Fields>> = sources.iter().map(fields_by_cell).collect();
     let (older, newer) = (&seen[0], &seen[seen.len() - 1]);
+    let rounds = nodes_by_round(&sources[0]);
     let mut found: BTreeMap<(String, Vec<String>, Vec<String>), Vec<usize>> = BTreeMap::new();
     for (row, pair) in pairs.iter().enumerate() {
         let Some(base_cell) = &pair.base else {
@@ -38,9 +39,17 @@ pub(super) fn differences(
         let (Some(base), Some(new)) = (older.get(base_cell), newer.get(&pair.cell)) else {
             continue;
         };
+        // Between two folders a round of one says nothing of a round of the other.
+        let blocked = sources.len() == 1
+            && rounds
+                .get(base_cell)
+                .zip(rounds.get(&pair.cell))
+                .is_some_and(|(base, new)| nodes::is_blocked(base, new));
         let names: BTreeSet<&String> = base.keys().chain(new.keys()).collect();
         for name in names {
-            if is_varied(name, base_cell, &pair.cell, sources.len() > 1) {
+            if is_varied(name, base_cell, &pair.cell, sources.len() > 1)
+                || (name == "host" && blocked)
+            {
                 continue;
             }
             let values = |side: &Fields| {
@@ -75,6 +84,18 @@ pub(super) fn differences(
 }
 
 type Fields = BTreeMap<String, BTreeSet<String>>;
+
+/// The node of each round of each cell.
+fn nodes_by_round<'a>(source: &Source<'a>) -> BTreeMap<&'a Cell, BTreeMap<u32, String>> {
+    let mut found: BTreeMap<&Cell, BTreeMap<u32, String>> = BTreeMap::new();
+    for record in source.records {
+        if record.round >= source.warmup && record.outcome.has_result() {
+            let rounds = found.entry(&record.cell).or_default();
+            rounds.insert(record.round, record.environment.host.clone());
+        }
+    }
+    found
+}
 
 fn fields_by_cell<'a>(source: &Source<'a>) -> BTreeMap<&'a Cell, Fields> {
     let mut cells: BTreeMap<&Cell, Fields> = BTreeMap::new();

@@ -5,6 +5,7 @@
 mod environment;
 mod gate;
 pub mod history;
+mod nodes;
 mod notice;
 mod pairs;
 pub mod pivot;
@@ -17,6 +18,7 @@ use topolab_protocol::sample::{Better, MetricKind};
 
 pub use environment::{Difference, fields_of};
 pub use gate::{Answer, GateResult, GateStatus};
+pub use nodes::NodeChange;
 pub use notice::Notice;
 pub use values::{RunValue, Side, alike};
 pub(crate) use values::{combine, per_run};
@@ -111,6 +113,9 @@ pub struct Row {
     pub base: Option<Side>,
     /// Values of the cell.
     pub new: Side,
+    /// What each node says, where rounds were done on several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<NodeChange>,
     /// The change, where both sides have enough runs.
     pub change: Option<Change>,
     /// p-value corrected over the table; absent where nothing is judged.
@@ -304,9 +309,15 @@ fn table(metric: &str, values: &[Values], pairs: &[Pair], request: Request<'_>) 
     let mut rows: Vec<Row> = pairs
         .iter()
         .map(|pair| {
-            let base = pair.base.as_ref().map(|cell| values[0].side(metric, cell));
-            let new = values[newest].side(metric, &pair.cell);
+            let mut base = pair.base.as_ref().map(|cell| values[0].side(metric, cell));
+            let mut new = values[newest].side(metric, &pair.cell);
+            let nodes = match &mut base {
+                // Rounds of two campaigns have nothing to do with each other.
+                Some(base) if newest == 0 => nodes::align(base, &mut new),
+                _ => Vec::new(),
+            };
             Row {
+                nodes,
                 verdict: base
                     .as_ref()
                     .and_then(|base| unfit(base, &new, &meta, pair)),
@@ -378,9 +389,14 @@ fn judge_rows(rows: &mut [Row], rules: &Rules) {
         let (Some(base), Some(base_cell)) = (&row.base, &row.base_cell) else {
             continue;
         };
-        let base_means = resampled
-            .entry(base_cell.clone())
-            .or_insert_with(|| rules.bootstrap.means(&base.sample, 0));
+        // Aligned, a baseline depends on the other side as well.
+        let aligned = (!row.nodes.is_empty()).then(|| rules.bootstrap.means(&base.sample, 0));
+        let base_means = match &aligned {
+            Some(means) => means,
+            None => resampled
+                .entry(base_cell.clone())
+                .or_insert_with(|| rules.bootstrap.means(&base.sample, 0)),
+        };
         let result = measure(&base.sample, base_means, &row.new.sample, &rules.bootstrap);
         row.change = result.change;
         match &row.verdict {

@@ -26,6 +26,9 @@ pub struct RunValue {
     pub round: u32,
     /// Its boot.
     pub boot: String,
+    /// Where it was done.
+    #[serde(skip)]
+    pub host: String,
     /// The value, in the metric's unit.
     pub value: f64,
 }
@@ -235,6 +238,7 @@ impl<'a> Values<'a> {
                 index: record.index,
                 round: record.round,
                 boot: record.boot.clone(),
+                host: record.environment.host.clone(),
                 value: *value,
             });
             if !record.trust.timing {

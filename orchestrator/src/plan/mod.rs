@@ -7,7 +7,7 @@ mod order;
 
 pub use cell::Cell;
 pub use experiment::{
-    BenchSpec, Boot, ExperimentSpec, ImageSpec, Limits, Overcommit, glob, short_name,
+    Accel, BenchSpec, Boot, ExperimentSpec, ImageSpec, Limits, Overcommit, glob, short_name,
 };
 pub use fill::{UnknownSet, fill, fill_text};
 pub use order::{PlannedRun, order};

@@ -130,6 +130,26 @@ pub struct RunResult {
     pub console_tail: Vec<String>,
 }
 
+impl RunResult {
+    /// The result of a run that was lost before it could say anything.
+    pub fn nowhere(outcome: Outcome) -> Self {
+        Self {
+            outcome,
+            exit: None,
+            samples: Vec::new(),
+            settings: Vec::new(),
+            phases: Vec::new(),
+            hello_ms: None,
+            wall_ms: 0,
+            environment: Environment::default(),
+            trust: Trust::default(),
+            notes: Vec::new(),
+            observed: None,
+            console_tail: Vec::new(),
+        }
+    }
+}
+
 /// Words every guest gets, then the image's, the topology's and the cell's.
 pub fn command_line(unit: &RunUnit) -> String {
     let parts = [

@@ -206,17 +206,10 @@ impl ResultsFolder {
         attempt: u32,
         cell: &Cell,
     ) -> Result<PathBuf, StoreError> {
-        let mut slug = cell.slug();
-        slug.truncate(150);
-        let retry = if attempt == 0 {
-            String::new()
-        } else {
-            format!("-try{attempt}")
-        };
         let path = self
             .path
             .join("runs")
-            .join(format!("{index:05}-r{round}{retry}-{slug}"));
+            .join(run_name(index, round, attempt, cell));
         if path.exists() && !path.join("run.json").exists() {
             fs::remove_dir_all(&path)
                 .map_err(StoreError::io(&path, "remove what an unfinished run left"))?;
@@ -237,16 +230,67 @@ impl ResultsFolder {
     }
 }
 
+/// The name of a run's folder: the same for every process that does this try.
+pub(crate) fn run_name(index: usize, round: u32, attempt: u32, cell: &Cell) -> String {
+    let mut slug = cell.slug();
+    slug.truncate(150);
+    let retry = if attempt == 0 {
+        String::new()
+    } else {
+        format!("-try{attempt}")
+    };
+    format!("{index:05}-r{round}{retry}-{slug}")
+}
+
+/// The record of a run's folder, when the run exists.
+///
+/// # Errors
+/// It is damaged or cannot be read.
+pub(crate) fn read_record(folder: &Path) -> Result<Option<RunRecord>, StoreError> {
+    let file = folder.join("run.json");
+    match read(&file, "run record") {
+        Ok(record) => Ok(Some(record)),
+        Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// What was planned for a results folder.
+///
+/// # Errors
+/// It is none, or of another version.
+pub fn read_meta(path: &Path) -> Result<CampaignMeta, StoreError> {
+    let file = path.join("campaign.json");
+    if !file.is_file() {
+        return Err(StoreError::NotResults(path.into()));
+    }
+    read(&file, "campaign")
+}
+
+/// Writes what was planned for a results folder that a batch system fills.
+///
+/// # Errors
+/// The file system said no.
+pub(crate) fn save_meta(path: &Path, meta: &CampaignMeta) -> Result<(), StoreError> {
+    write_durably(&path.join("campaign.json"), meta)
+}
+
+/// Makes names in a folder last.
+///
+/// # Errors
+/// The file system said no.
+pub(crate) fn sync_folder(folder: &Path) -> Result<(), StoreError> {
+    File::open(folder)
+        .and_then(|folder| folder.sync_all())
+        .map_err(StoreError::io(folder, "sync the folder"))
+}
+
 /// Reads a results folder, whether or not a campaign is writing to it.
 ///
 /// # Errors
 /// It is none, is of another version, or a record is damaged.
 pub fn load(path: &Path) -> Result<Results, StoreError> {
-    let file = path.join("campaign.json");
-    if !file.is_file() {
-        return Err(StoreError::NotResults(path.into()));
-    }
-    let meta = read::<CampaignMeta>(&file, "campaign")?;
+    let meta = read_meta(path)?;
     let runs = path.join("runs");
     let mut names: Vec<_> = fs::read_dir(&runs)
         .map_err(StoreError::io(&runs, "list the folder"))?
@@ -321,9 +365,7 @@ pub(crate) fn write_durably<T: Serialize>(path: &Path, value: &T) -> Result<(), 
         .map_err(StoreError::io(path, "sync the file"))?;
     file.persist(path)
         .map_err(|error| StoreError::io(path, "rename the file into place")(error.error))?;
-    File::open(folder)
-        .and_then(|folder| folder.sync_all())
-        .map_err(StoreError::io(folder, "sync the folder"))
+    sync_folder(folder)
 }
 
 fn lock(path: &Path) -> Result<File, StoreError> {

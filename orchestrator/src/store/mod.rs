@@ -4,5 +4,5 @@ mod folder;
 pub mod lock;
 pub mod record;
 
-pub(crate) use folder::write_durably;
-pub use folder::{CampaignMeta, KernelMeta, Results, ResultsFolder, StoreError, load};
+pub use folder::{CampaignMeta, KernelMeta, Results, ResultsFolder, StoreError, load, read_meta};
+pub(crate) use folder::{read_record, run_name, save_meta, sync_folder, write_durably};

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::{
-    bisect, boot, compare, demo, doctor, extras, failure::Failure, gc, history, kernel, report,
-    run, schema, terminal::Terminal, topology,
+    batch, bisect, boot, compare, demo, doctor, extras, failure::Failure, gc, history, kernel,
+    report, run, schema, terminal::Terminal, topology,
 };
 
 /// A lab for Linux scheduler, mm and cgroup patches
@@ -35,7 +35,15 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Run an experiment and compare its cells
-    Run(run::RunArgs),
+    Run(Box<run::RunArgs>),
+    /// Cancel the jobs of a submitted campaign
+    Cancel(batch::CancelArgs),
+    /// Carry out a unit of a submitted campaign: what a job calls
+    #[command(hide = true)]
+    RunCell(batch::RunCellArgs),
+    /// Build what a submitted campaign needs: what a job calls
+    #[command(hide = true)]
+    BatchBuild(batch::BatchBuildArgs),
     /// Tell what this bench can do, and what to do about the rest
     Doctor(doctor::DoctorArgs),
     /// Find the commit or patch that changed a number, an outcome or a build
@@ -75,6 +83,9 @@ impl Cli {
     pub fn run(&self, terminal: &Terminal) -> Result<ExitCode, Failure> {
         match &self.verb {
             Verb::Run(args) => run::run(args, *terminal),
+            Verb::Cancel(args) => batch::cancel(args, *terminal),
+            Verb::RunCell(args) => batch::run_cell(args, *terminal),
+            Verb::BatchBuild(args) => batch::build(args, *terminal),
             Verb::Doctor(args) => doctor::run(args, *terminal),
             Verb::Bisect(args) => bisect::run(args, *terminal),
             Verb::Boot(args) => boot::run(args, *terminal),

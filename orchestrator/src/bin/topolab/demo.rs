@@ -39,6 +39,7 @@ pub fn run(args: &DemoArgs, terminal: Terminal) -> Result<ExitCode, Failure> {
         output: None,
         jobs: 1,
         bench: args.bench.clone(),
+        batch: crate::batch::BatchArgs::default(),
         json: false,
     };
     let prepared = run::prepare(&args)?;

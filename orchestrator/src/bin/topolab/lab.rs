@@ -45,12 +45,17 @@ impl BenchArgs {
 /// Folders with `topologies/`, `kernels/` and `experiments/`: here, then those of
 /// the checkout this program was built from.
 pub fn library() -> Library {
+    Library::new(library_roots())
+}
+
+/// These folders.
+pub fn library_roots() -> Vec<PathBuf> {
     let mut roots = vec![PathBuf::from(".")];
     let built_from = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     if let Ok(checkout) = built_from.canonicalize() {
         roots.push(checkout);
     }
-    Library::new(roots)
+    roots
 }
 
 /// The runtime that guests and builds live on: one thread, so that a QEMU's

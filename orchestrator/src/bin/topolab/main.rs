@@ -1,6 +1,7 @@
 //! The `topolab` command line: what was typed, then the engine, then words for
 //! people. One file per verb.
 
+mod batch;
 mod bisect;
 mod boot;
 mod cli;

@@ -8,12 +8,16 @@ use std::{
 
 use clap::Args;
 use topolab::{
-    campaign::{self, CampaignError, Conduct, Overrides, Places, PrepareError, Prepared, Summary},
+    batch::desk::Desk,
+    campaign::{
+        self, CampaignError, Conduct, Library, Overrides, Places, PrepareError, Prepared, Summary,
+    },
     document::Document,
     store,
 };
 
 use crate::{
+    batch,
     failure::{Failure, Kind},
     folders::Folders,
     interrupt, lab,
@@ -25,7 +29,7 @@ use crate::{
 #[derive(Debug, Args)]
 pub struct RunArgs {
     /// Experiment, by name or path; not needed with --resume
-    #[arg(required_unless_present = "resume")]
+    #[arg(required_unless_present_any = ["resume", "attach"])]
     pub experiment: Option<String>,
     /// Rounds in place of the file's
     #[arg(long, value_name = "N")]
@@ -50,6 +54,8 @@ pub struct RunArgs {
     pub jobs: usize,
     #[command(flatten)]
     pub bench: lab::BenchArgs,
+    #[command(flatten)]
+    pub batch: batch::BatchArgs,
     /// Write events to stdout, one JSON object a line
     #[arg(long)]
     pub json: bool,
@@ -57,10 +63,16 @@ pub struct RunArgs {
 
 /// Runs an experiment and compares it.
 pub fn run(args: &RunArgs, terminal: Terminal) -> Result<ExitCode, Failure> {
+    if let Some(folder) = &args.batch.attach {
+        return batch::attach(folder, args.json, terminal);
+    }
     let prepared = prepare(args)?;
     if args.dry_run {
         dry_run(&prepared, args.json, terminal);
         return Ok(ExitCode::SUCCESS);
+    }
+    if is_for_slurm(args) {
+        return batch::run(&prepared, args, terminal);
     }
     let (_, summary) = carry_out(&prepared, args, terminal)?;
     let code = crate::compare::after_run(&summary.folder, args.json, terminal)?;
@@ -77,34 +89,34 @@ pub fn run(args: &RunArgs, terminal: Terminal) -> Result<ExitCode, Failure> {
     Ok(code)
 }
 
+/// A campaign that was submitted is gone on with where it ran, unless asked otherwise.
+fn is_for_slurm(args: &RunArgs) -> bool {
+    let submitted = |folder: &PathBuf| Desk::of(folder).exists();
+    match args.batch.on {
+        Some(engine) => engine == batch::Engine::Slurm,
+        None => args.resume.as_ref().is_some_and(submitted),
+    }
+}
+
+/// The results folder that is meant.
+pub fn results_folder(prepared: &Prepared, args: &RunArgs, folders: &Folders) -> PathBuf {
+    let asked = args.resume.clone().or_else(|| args.output.clone());
+    asked.unwrap_or_else(|| {
+        let stamp = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S");
+        folders
+            .results
+            .join(format!("{}-{stamp}", prepared.experiment.name.value))
+    })
+}
+
 /// Reads everything the arguments name.
 pub fn prepare(args: &RunArgs) -> Result<Prepared, Failure> {
     let library = lab::library();
+    if let Some(folder) = &args.resume {
+        return prepare_again(folder, &library);
+    }
     let tools = lab::tools();
     let runtime = lab::runtime()?;
-    if let Some(folder) = &args.resume {
-        let results = store::load(folder).map_err(|error| Failure::of(Kind::Request, &error))?;
-        let document = Document::from_text(
-            &folder.join("campaign.json").display().to_string(),
-            &results.meta.experiment_text,
-        )?;
-        let only = results.meta.cells.iter().map(ToString::to_string).collect();
-        let overrides = Overrides {
-            rounds: Some(results.meta.rounds),
-            seed: Some(results.meta.seed),
-            only,
-        };
-        let path = results.meta.experiment_path.clone();
-        let preparing = campaign::prepare_document(
-            &document,
-            &path,
-            &library,
-            &tools,
-            &overrides,
-            results.meta.seed,
-        );
-        return runtime.block_on(preparing).map_err(|error| told(&error));
-    }
     let overrides = Overrides {
         rounds: args.rounds,
         seed: args.seed,
@@ -115,6 +127,33 @@ pub fn prepare(args: &RunArgs) -> Result<Prepared, Failure> {
     runtime.block_on(preparing).map_err(|error| told(&error))
 }
 
+/// Reads everything that a results folder names.
+pub fn prepare_again(folder: &Path, library: &Library) -> Result<Prepared, Failure> {
+    let tools = lab::tools();
+    let runtime = lab::runtime()?;
+    let results = store::load(folder).map_err(|error| Failure::of(Kind::Request, &error))?;
+    let document = Document::from_text(
+        &folder.join("campaign.json").display().to_string(),
+        &results.meta.experiment_text,
+    )?;
+    let only = results.meta.cells.iter().map(ToString::to_string).collect();
+    let overrides = Overrides {
+        rounds: Some(results.meta.rounds),
+        seed: Some(results.meta.seed),
+        only,
+    };
+    let path = results.meta.experiment_path.clone();
+    let preparing = campaign::prepare_document(
+        &document,
+        &path,
+        library,
+        &tools,
+        &overrides,
+        results.meta.seed,
+    );
+    runtime.block_on(preparing).map_err(|error| told(&error))
+}
+
 /// Runs a prepared campaign while its progress is shown.
 pub fn carry_out(
     prepared: &Prepared,
@@ -122,16 +161,7 @@ pub fn carry_out(
     terminal: Terminal,
 ) -> Result<(Folders, Summary), Failure> {
     let folders = Folders::from_environment()?;
-    let results = args
-        .resume
-        .clone()
-        .or_else(|| args.output.clone())
-        .unwrap_or_else(|| {
-            let stamp = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S");
-            folders
-                .results
-                .join(format!("{}-{stamp}", prepared.experiment.name.value))
-        });
+    let results = results_folder(prepared, args, &folders);
     let runtime = lab::runtime()?;
     let outcome = runtime.block_on(async {
         let cancel = interrupt::watch(terminal)?;
