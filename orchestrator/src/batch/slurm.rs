@@ -113,6 +113,15 @@ pub struct Fate {
     pub node: String,
 }
 
+impl Queued {
+    /// Whether Slurm gave up starting it and waits for somebody to decide. A
+    /// controller that was killed before it wrote down that a task runs starts
+    /// it twice, drains the node and holds the task.
+    pub fn is_held(&self) -> bool {
+        self.state == "PENDING" && self.reason == "launch failed requeued held"
+    }
+}
+
 impl Slurm {
     /// Finds the client programs.
     ///
@@ -238,6 +247,15 @@ impl Slurm {
             Err(SlurmError::Refused { .. }) => Ok(BTreeMap::new()),
             Err(error) => Err(error),
         }
+    }
+
+    /// Cancels one task of an array.
+    ///
+    /// # Errors
+    /// It was refused.
+    pub fn cancel_task(&self, job: &str, task: usize) -> Result<(), SlurmError> {
+        self.ask("scancel", &["--quiet", &format!("{job}_{task}")])
+            .map(|_| ())
     }
 
     /// Cancels jobs by name and no others.
@@ -425,6 +443,13 @@ mod tests {
                 state: "PENDING".into(),
                 reason: "Dependency".into(),
             })
+        );
+        let held = queued("topolab-1-a0-s0|2|PENDING|launch failed requeued held").unwrap();
+        assert!(held.is_held());
+        assert!(
+            !queued("topolab-1-a0-s0|2|PENDING|BeginTime")
+                .unwrap()
+                .is_held()
         );
         assert_eq!(
             queued("topolab-1-build-s0|N/A|RUNNING|None").unwrap().task,

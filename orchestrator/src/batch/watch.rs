@@ -180,10 +180,13 @@ impl Scene<'_> {
         for (block, known) in known.iter_mut().enumerate() {
             known.ended = tally.open(&self.plan.blocks[block]).is_empty();
         }
-        let waiting: BTreeSet<(&str, usize)> = queue
-            .iter()
-            .filter_map(|one| Some((&*one.name, one.task?)))
-            .collect();
+        let tasks = |held: bool| -> BTreeSet<(&str, usize)> {
+            let wanted = queue.iter().filter(|one| one.is_held() == held);
+            wanted
+                .filter_map(|one| Some((&*one.name, one.task?)))
+                .collect()
+        };
+        let (waiting, held) = (tasks(false), tasks(true));
         // The last job of each block, to ask about those that are gone.
         let mut last: BTreeMap<usize, (&str, usize)> = BTreeMap::new();
         let since = self.desk.since();
@@ -196,6 +199,8 @@ impl Scene<'_> {
                     continue;
                 }
                 known[block].submissions += 1;
+                let is_held = held.contains(&(&*one.name, *task));
+                known[block].fate = is_held.then(|| "held by Slurm, launch failed".into());
                 match &one.job {
                     Some(job) => last.insert(block, (job, *task)),
                     None => last.remove(&block),
@@ -212,6 +217,9 @@ impl Scene<'_> {
             let Some((job, task)) = last.get(&block) else {
                 continue;
             };
+            if known.fate.is_some() {
+                continue;
+            }
             if !asked.contains_key(job) {
                 asked.insert(job, self.slurm.fates(job)?);
             }
@@ -250,6 +258,7 @@ impl Scene<'_> {
                         for run in tally.open(&self.plan.blocks[*block]) {
                             self.record_lost(tally, run, reason)?;
                         }
+                        self.drop_held(queue, number, &[task])?;
                     }
                     Step::Done | Step::Wait | Step::Leave => {}
                 }
@@ -269,7 +278,10 @@ impl Scene<'_> {
                 not_on: &not_on,
             };
             match submit::submit(self.slurm, self.plan, self.results, &job) {
-                Ok(_) => tell(Event::Note { text }),
+                Ok(_) => {
+                    tell(Event::Note { text });
+                    self.drop_held(queue, array, &tasks)?;
+                }
                 // Later.
                 Err(SubmitError::Slurm(
                     error @ (SlurmError::Full { .. } | SlurmError::Unreachable { .. }),
@@ -279,6 +291,31 @@ impl Scene<'_> {
                     break;
                 }
                 Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Cancels the held tasks in place of which others were submitted, so that
+    /// nothing of the campaign is left in the queue.
+    fn drop_held(
+        &self,
+        queue: &[Queued],
+        array: usize,
+        tasks: &[usize],
+    ) -> Result<(), SubmitError> {
+        for held in queue.iter().filter(|one| one.is_held()) {
+            let Some(task) = held.task.filter(|task| tasks.contains(task)) else {
+                continue;
+            };
+            let of = |one: &&Submission| one.array == Some(array) && one.name == held.name;
+            if let Some(job) = self
+                .submissions
+                .iter()
+                .find(of)
+                .and_then(|one| one.job.as_ref())
+            {
+                self.slurm.cancel_task(job, task)?;
             }
         }
         Ok(())
