@@ -1,4 +1,4 @@
-//! Finds topologies and kernels by name.
+//! Finds topologies, kernels, experiments and images by name.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ pub struct Library {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no {kind} `{name}`{}", self.advice())]
 pub struct NotFound {
-    /// `topology`, `kernel` or `experiment`.
+    /// `topology`, `kernel`, `experiment` or `image`.
     pub kind: &'static str,
     /// What was asked for.
     pub name: String,
@@ -81,6 +81,14 @@ impl Library {
     /// There is none.
     pub fn experiment(&self, name: &str) -> Result<PathBuf, NotFound> {
         self.find("experiment", "experiments", name)
+    }
+
+    /// An image by name or path.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn image(&self, name: &str) -> Result<PathBuf, NotFound> {
+        self.find("image", "images", name)
     }
 
     /// The folder of a module that is built here, by its name below

@@ -5,6 +5,7 @@ mod archive;
 pub mod disk;
 mod libraries;
 mod modules;
+pub mod ready;
 mod user_space;
 
 use std::{

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
+
 use super::{Image, disk};
 
 /// A guest's user space, ready to be booted.
@@ -17,6 +19,18 @@ pub struct UserSpace {
     pub words: String,
     /// How the agent is reached.
     pub reach: Reach,
+    /// How people enter it, when it has an SSH server and the agent does not need it.
+    pub login: Option<SshLogin>,
+}
+
+impl UserSpace {
+    /// How its SSH server is entered, whoever needs it.
+    pub fn ssh(&self) -> Option<&SshLogin> {
+        match &self.reach {
+            Reach::Ssh(login) => Some(login),
+            Reach::Port => self.login.as_ref(),
+        }
+    }
 }
 
 /// How the agent of a guest is reached.
@@ -40,7 +54,8 @@ pub struct SshLogin {
 }
 
 /// What lets us in.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum LoginKey {
     /// A private key without a passphrase.
     File(PathBuf),
@@ -65,13 +80,20 @@ impl From<Image> for UserSpace {
             disk: None,
             words: String::new(),
             reach: Reach::Port,
+            login: None,
         }
     }
 }
 
 impl From<disk::Disk> for UserSpace {
     fn from(disk: disk::Disk) -> Self {
+        let login = disk.login_key.map(|key| SshLogin {
+            user: "root".into(),
+            key: LoginKey::File(key),
+            host_key: disk.manifest.host_key,
+        });
         Self {
+            login,
             sha256: disk.manifest.disk_sha256,
             initrd: None,
             disk: Some(GuestDisk {

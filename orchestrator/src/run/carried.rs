@@ -7,17 +7,13 @@ use tokio::sync::oneshot;
 
 use super::judge::Why;
 use crate::{
-    guest::ssh::{self, Access, CarryError, ConnectError, HostKey, Identity, Patience, Target},
-    image::{LoginKey, SshLogin},
+    guest::ssh::{self, Access, CarryError, ConnectError, Patience},
     outcome::Outcome,
-    qemu::qmp::{Qmp, QmpError},
 };
 
 /// The agent on its way into one guest.
 #[derive(Debug)]
 pub struct Carrier {
-    /// How the guest is entered.
-    pub login: SshLogin,
     /// The agent's program.
     pub agent: Vec<u8>,
     /// How long the guest may take until it lets us in.
@@ -32,21 +28,12 @@ pub struct Carrying {
 }
 
 impl Carrier {
-    /// Begins, once QEMU listens on its port. `wire` is the far end of the
-    /// socket that would be QEMU's if the agent were in the image.
+    /// Begins. `wire` is the far end of the socket that would be QEMU's if the agent
+    /// were in the image.
     ///
     /// # Errors
-    /// QEMU does not say which port it took.
-    pub async fn begin(self, qmp: &Qmp, wire: OwnedFd) -> Result<Carrying, Why> {
-        let lab = |reason: String| Why::Lab {
-            part: "qemu",
-            reason,
-        };
-        let told = qmp.monitor("info usernet").await;
-        let told = told.map_err(|error: QmpError| lab(error.to_string()))?;
-        let port = forwarded_port(&told)
-            .ok_or_else(|| lab(format!("QEMU forwards no port: {}", told.trim())))?;
-        let access = access(&self.login, port);
+    /// This host gives us no thread.
+    pub fn begin(self, access: Access, wire: OwnedFd) -> Result<Carrying, Why> {
         let patience = Patience::of(self.limit);
         let (sender, end) = oneshot::channel();
         let waiting = patience.clone();
@@ -57,7 +44,10 @@ impl Carrier {
                 // A run that is over does not ask any more.
                 let _ = sender.send(end);
             })
-            .map_err(|error| lab(error.to_string()))?;
+            .map_err(|error| Why::Lab {
+                part: "ssh",
+                reason: error.to_string(),
+            })?;
         Ok(Carrying { patience, end })
     }
 }
@@ -76,35 +66,6 @@ impl Drop for Carrying {
     fn drop(&mut self) {
         self.patience.stop();
     }
-}
-
-fn access(login: &SshLogin, port: u16) -> Access {
-    Access {
-        target: Target {
-            host: "127.0.0.1".into(),
-            port,
-            user: login.user.clone(),
-        },
-        identity: match &login.key {
-            LoginKey::File(path) => Identity::Key(path.clone()),
-            LoginKey::Agent(socket) => Identity::Agent(socket.clone()),
-        },
-        // The port is QEMU's own, so nobody else can answer on it: a guest that
-        // makes its key at first boot may show any.
-        host_key: match &login.host_key {
-            Some(key) => HostKey::Known(key.clone()),
-            None => HostKey::Unknown,
-        },
-    }
-}
-
-/// The host's port in the answer to `info usernet`:
-/// `TCP[HOST_FORWARD]  12  127.0.0.1 43210  10.0.2.15  22  0  0`.
-fn forwarded_port(told: &str) -> Option<u16> {
-    let line = told
-        .lines()
-        .find(|line| line.contains("TCP[HOST_FORWARD]"))?;
-    line.split_whitespace().nth(3)?.parse().ok()
 }
 
 /// What a failure to carry the agent says about the run.
@@ -136,13 +97,6 @@ pub fn why(error: &CarryError) -> Why {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_port_is_read_from_qemus_table() {
-        let told = "Hub -1 (net):\r\n  Protocol[State]    FD  Source Address  Port   Dest. Address  Port RecvQ SendQ\r\n  TCP[HOST_FORWARD]  16       127.0.0.1 43811       10.0.2.15    22     0     0\r\n";
-        assert_eq!(forwarded_port(told), Some(43811));
-        assert_eq!(forwarded_port("no such thing"), None);
-    }
 
     #[test]
     fn each_failure_is_somebodys() {

@@ -19,6 +19,7 @@ use super::{
     clocks::Limits,
     dialogue::{Dialogue, Request},
     engine::{self, Channels, GDB_SOCKET, Job, Left, Session},
+    entrance::Entrance,
     event::RunEvent,
     fitting,
     lab::{Bench, host_cpus},
@@ -119,6 +120,7 @@ pub(super) async fn execute_as(
         }
     };
     let left = engine::drive(job, session).await;
+    Entrance::remove(folder);
     // Nobody needs it any more; where it cannot be removed, it was never made.
     let _ = fs::remove_file(folder.join(OVERLAY));
     if let Some(observed) = &left.observed {
@@ -222,13 +224,13 @@ fn prepare<'a>(
         disk,
         acpi_tables,
         control: Chardev::Inherited(channels.control.number()),
-        agent: match unit.image.reach {
+        agent: match &unit.image.reach {
             Reach::Port => Chardev::Inherited(channels.agent.number()),
             Reach::Ssh(_) => Chardev::Null,
         },
-        network: match unit.image.reach {
-            Reach::Port => Network::None,
-            Reach::Ssh(_) => Network::Forward(ssh::SSH_PORT),
+        network: match unit.image.ssh() {
+            None => Network::None,
+            Some(_) => Network::Forward(ssh::SSH_PORT),
         },
         console: Chardev::Inherited(channels.console.number()),
         ..Devices::default()
@@ -282,6 +284,7 @@ fn prepare<'a>(
             folder: folder.into(),
         },
         channels,
+        login: unit.image.ssh().cloned(),
         carrier: carrier(unit, limits),
         folder,
         limits,
@@ -328,11 +331,10 @@ fn request(unit: &RunUnit) -> Request {
 
 /// Brings the agent into a guest whose image does not have it.
 fn carrier(unit: &RunUnit, limits: Limits) -> Option<Carrier> {
-    let Reach::Ssh(login) = &unit.image.reach else {
+    let Reach::Ssh(_) = &unit.image.reach else {
         return None;
     };
     Some(Carrier {
-        login: login.clone(),
         agent: agent_binary::bytes().to_vec(),
         // It knows more about what is wrong than the clock of the boot does.
         limit: limits.boot.saturating_sub(Duration::from_secs(1)),

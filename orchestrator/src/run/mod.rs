@@ -12,6 +12,7 @@ mod clocks;
 mod console;
 mod dialogue;
 mod engine;
+pub mod entrance;
 mod event;
 mod execute;
 mod fitting;

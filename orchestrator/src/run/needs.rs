@@ -127,6 +127,7 @@ mod tests {
             }),
             words: String::new(),
             reach: Reach::Port,
+            login: None,
         };
         let missing = lacking_for_disk(&config, &image);
         assert_eq!(missing[0], "CONFIG_VIRTIO_BLK");

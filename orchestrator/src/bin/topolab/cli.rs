@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::{
-    batch, bisect, boot, compare, demo, doctor, extras, failure::Failure, gc, history, kernel,
-    report, run, schema, terminal::Terminal, topology,
+    batch, bisect, boot, compare, demo, doctor, extras, failure::Failure, gc, history, image,
+    kernel, report, run, schema, terminal::Terminal, topology,
 };
 
 /// A lab for Linux scheduler, mm and cgroup patches
@@ -60,6 +60,8 @@ enum Verb {
     History(history::HistoryArgs),
     /// Write a campaign as HTML, JUnit, KTAP, KCIDB or lines of JSON
     Report(report::ReportArgs),
+    /// List, build and look into the guests' user spaces
+    Image(image::ImageArgs),
     /// Build kernels with and without patches
     Kernel(kernel::KernelArgs),
     /// Make room in the cache
@@ -94,6 +96,7 @@ impl Cli {
             Verb::Compare(args) => compare::run(args, terminal),
             Verb::History(args) => history::run(args, terminal),
             Verb::Report(args) => report::run(args, terminal),
+            Verb::Image(args) => image::run(args, *terminal),
             Verb::Kernel(args) => kernel::run(args, terminal),
             Verb::Gc(args) => gc::run(args, terminal),
             Verb::Schema(args) => Ok(schema::run(args, terminal)),

@@ -32,9 +32,7 @@ pub fn manual(terminal: &Terminal) -> Result<ExitCode, Failure> {
 }
 
 /// Verbs that are promised and not there yet.
-const PROMISED: [&str; 8] = [
-    "boot", "doctor", "report", "history", "image", "shell", "cp", "console",
-];
+const PROMISED: [&str; 3] = ["shell", "cp", "console"];
 
 /// Tells a verb that is not there yet from one that is misspelt.
 pub fn no_such_verb(words: &[String]) -> Failure {

@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Arguments about the bench.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct BenchArgs {
     /// auto, kvm or tcg
     #[arg(long, value_name = "ACCEL")]

@@ -13,6 +13,7 @@ mod failure;
 mod folders;
 mod gc;
 mod history;
+mod image;
 mod interrupt;
 mod kernel;
 mod lab;

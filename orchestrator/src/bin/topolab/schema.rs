@@ -19,6 +19,7 @@ enum Kind {
     Topology,
     Kernel,
     Experiment,
+    Image,
 }
 
 /// Prints a schema.
@@ -26,6 +27,7 @@ pub fn run(args: &SchemaArgs, terminal: &Terminal) -> ExitCode {
     let schema = match args.kind {
         Kind::Topology => schemars::schema_for!(topolab::topology::spec::Spec),
         Kind::Kernel => schemars::schema_for!(topolab::kernel::KernelSpec),
+        Kind::Image => schemars::schema_for!(topolab::image::disk::spec::Spec),
         Kind::Experiment => schemars::schema_for!(ExperimentSpec),
     };
     terminal.json(&schema);

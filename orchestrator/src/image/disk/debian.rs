@@ -140,16 +140,9 @@ pub fn build(
         SshServer::Absent => None,
     };
     let contents = keys.as_ref().map(KeyFiles::read).transpose()?;
-    let identity = &base.tree_sha256[..32];
-    let layer = layer(debian, agent.to_vec(), contents.as_ref(), identity)?;
+    let layer = layer_over(debian, agent, contents.as_ref(), &base.tree_sha256)?;
     let layer_sha256 = archive_hash(&layer);
-    let size = debian.size.to_string();
-    let disk_key = hash(&[
-        &BUILDER.to_le_bytes(),
-        base.tree_sha256.as_bytes(),
-        layer_sha256.as_bytes(),
-        size.as_bytes(),
-    ]);
+    let disk_key = disk_key(debian, &base.tree_sha256, &layer_sha256);
     let place = folder.join("disk").join(&disk_key);
     let login_key = keys.as_ref().map(KeyFiles::login);
     if let Some(manifest) = read_manifest(&place) {
@@ -196,6 +189,44 @@ pub fn build(
         manifest,
         login_key,
     })
+}
+
+fn layer_over(
+    debian: &Debian,
+    agent: &[u8],
+    keys: Option<&Keys>,
+    tree_sha256: &str,
+) -> Result<Archive, ArchiveError> {
+    layer(debian, agent.to_vec(), keys, &tree_sha256[..32])
+}
+
+/// What decides the content of a disk.
+fn disk_key(debian: &Debian, tree_sha256: &str, layer_sha256: &str) -> String {
+    hash(&[
+        &BUILDER.to_le_bytes(),
+        tree_sha256.as_bytes(),
+        layer_sha256.as_bytes(),
+        debian.size.to_string().as_bytes(),
+    ])
+}
+
+/// The disk that [`build`] would find in the cache; nothing when it would make one.
+pub fn built(debian: &Debian, agent: &[u8], folder: &Path) -> Option<PathBuf> {
+    let base_key = hash(&[base_description(debian).to_string().as_bytes()]);
+    let tree = folder.join("base").join(&base_key).join("tree.sha256");
+    let tree_sha256 = fs::read_to_string(tree).ok()?;
+    let keys = match debian.ssh {
+        SshServer::Keyed => {
+            let folder = folder.join("keys").join(&base_key);
+            Some(KeyFiles { folder }.read().ok()?)
+        }
+        SshServer::Absent => None,
+    };
+    let layer = layer_over(debian, agent, keys.as_ref(), tree_sha256.get(..64)?).ok()?;
+    let key = disk_key(debian, &tree_sha256, &archive_hash(&layer));
+    let place = folder.join("disk").join(key);
+    read_manifest(&place)?;
+    Some(place.join("root.raw"))
 }
 
 /// A tree of packages in the cache.

@@ -69,7 +69,7 @@ pub enum ExistingError {
         path: PathBuf,
     },
     /// Neither a key nor an SSH agent.
-    #[error("nothing lets us into `{}`: name a private key with `key:`, or start an SSH agent that holds one", path.display())]
+    #[error("nothing lets us into `{}`: no private key is named, no SSH agent runs, and there is no key of the usual names", path.display())]
     NoKey {
         /// The disk.
         path: PathBuf,
@@ -85,15 +85,38 @@ pub struct Root {
     pub host_key: Option<String>,
 }
 
+/// What may let us into images of others when they do not say it themselves.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Logins {
+    /// Socket of the user's SSH agent.
+    pub agent: Option<PathBuf>,
+    /// The user's private keys, best first. Those that are not there do not count.
+    pub keys: Vec<PathBuf>,
+}
+
+impl Logins {
+    /// The first of a key that is named, the agent, and a key that is there.
+    pub fn choose(&self, named: Option<&Path>) -> Option<LoginKey> {
+        if let Some(key) = named {
+            return Some(LoginKey::File(key.into()));
+        }
+        if let Some(socket) = &self.agent {
+            return Some(LoginKey::Agent(socket.clone()));
+        }
+        let there = self.keys.iter().find(|key| key.is_file());
+        there.cloned().map(LoginKey::File)
+    }
+}
+
 /// A guest's user space from a disk made by somebody else. `qemu` is the QEMU
-/// program, `ssh_agent` the socket of the user's SSH agent.
+/// program.
 ///
 /// # Errors
 /// The disk cannot be read or cannot be a root, or nothing lets us in.
 pub fn user_space(
     existing: &Existing,
     qemu: &Path,
-    ssh_agent: Option<&Path>,
+    logins: &Logins,
 ) -> Result<UserSpace, ExistingError> {
     let path = std::path::absolute(&existing.path).unwrap_or_else(|_| existing.path.clone());
     let read = |source| ExistingError::Read {
@@ -104,10 +127,8 @@ pub fn user_space(
         Some(format) => format,
         None => sectors::format(&path).map_err(read)?,
     };
-    let key = match (&existing.key, ssh_agent) {
-        (Some(key), _) => LoginKey::File(key.clone()),
-        (None, Some(socket)) => LoginKey::Agent(socket.into()),
-        (None, None) => return Err(ExistingError::NoKey { path }),
+    let Some(key) = logins.choose(existing.key.as_deref()) else {
+        return Err(ExistingError::NoKey { path });
     };
     let root = match &existing.root {
         Some(device) => Root {
@@ -132,6 +153,7 @@ pub fn user_space(
             root.device
         ),
         reach: Reach::Ssh(login),
+        login: None,
     })
 }
 

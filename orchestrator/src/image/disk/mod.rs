@@ -11,8 +11,10 @@ mod recipe;
 pub mod spec;
 mod steps;
 
-pub use debian::{DebianError, Disk, Freshness, Manifest, build, file_hash, recorded_packages};
-pub use existing::{ExistingError, Root, find_root, user_space};
+pub use debian::{
+    DebianError, Disk, Freshness, Manifest, build, built, file_hash, recorded_packages,
+};
+pub use existing::{ExistingError, Logins, Root, find_root, user_space};
 pub use layer::{AGENT, Keys};
 pub use packages::{Difference, Packages};
 pub use recipe::{

@@ -16,6 +16,8 @@ use crate::{
 pub(super) enum Input {
     Console(Vec<u8>),
     ConsoleClosed,
+    /// Typed on the serial line by somebody who sits there.
+    ConsoleTyped(Vec<u8>),
     Agent(FromAgent),
     Words(Vec<u8>),
     WordsEnd,

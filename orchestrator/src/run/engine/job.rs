@@ -6,6 +6,7 @@ use tokio::sync::mpsc;
 use topolab_protocol::observed::Observed;
 
 use crate::{
+    image::SshLogin,
     outcome::Outcome,
     qemu::process::{Channel, Launch},
     run::{
@@ -31,6 +32,8 @@ pub struct Job<'a> {
     pub save: Option<File>,
     /// How closely the guest is looked at.
     pub inspect: Inspect,
+    /// How the guest's SSH server is entered, when there is one.
+    pub login: Option<SshLogin>,
     /// Brings the agent into a guest whose image does not have it.
     pub carrier: Option<Carrier>,
     /// The run's folder.

@@ -29,6 +29,7 @@ use super::{
     clocks::{Clock, Clocks},
     console::Console,
     dialogue::Dialogue,
+    entrance::{self, ConsoleDesk, Entrance, SshEntrance},
     event::RunEvent,
     judge::Why,
     kept::KeptLog,
@@ -36,6 +37,7 @@ use super::{
 };
 use crate::{
     guest::AgentLink,
+    image::SshLogin,
     qemu::{
         process::{Qemu, QemuExit},
         qmp::{End, Qmp, QmpError, QmpEvent},
@@ -101,6 +103,9 @@ struct Engine<'a> {
     /// The agent closed its port; the run ends then unless something better
     /// explains it before.
     deaf: Option<Instant>,
+    /// Where others sit down at the serial line.
+    desk: Option<ConsoleDesk>,
+    login: Option<SshLogin>,
     /// Not yet on its way.
     carrier: Option<(Carrier, OwnedFd)>,
     carrying: Option<Carrying>,
@@ -171,6 +176,7 @@ pub async fn drive(job: Job<'_>, session: Session<'_>) -> Left {
     let (console_out, console_in) = console_channel.ours.into_split();
     tokio::spawn(read_console(console_out, sender.clone()));
     tokio::spawn(read_words(words, sender.clone()));
+    let desk = ConsoleDesk::open(job.folder, sender.clone(), Input::ConsoleTyped);
     let link = AgentLink::attach(agent.ours, sender, Input::Agent);
     let mut engine = Engine {
         session,
@@ -202,6 +208,8 @@ pub async fn drive(job: Job<'_>, session: Session<'_>) -> Left {
         panic_forged: false,
         kernel_log: None,
         deaf: None,
+        desk: desk.ok(),
+        login: job.login,
         carrier,
         carrying: None,
         lost: None,
@@ -284,13 +292,35 @@ impl Engine<'_> {
                 part: "qemu",
                 reason: error.to_string(),
             });
-        } else if let Some((carrier, wire)) = self.carrier.take() {
-            match carrier.begin(&qmp, wire).await {
-                Ok(carrying) => self.carrying = Some(carrying),
-                Err(why) => self.stop_because(why),
-            }
+        } else if let Err(why) = self.open_door(&qmp).await {
+            self.stop_because(why);
         }
         self.qmp = Some(qmp);
+    }
+
+    /// Tells others how the guest is entered, and sends the agent through the door
+    /// when it is not inside.
+    async fn open_door(&mut self, qmp: &Qmp) -> Result<(), Why> {
+        let mut ssh = None;
+        if let Some(login) = &self.login {
+            let port = entrance::forwarded_port(qmp).await;
+            let port = port.map_err(|reason| Why::Lab {
+                part: "qemu",
+                reason,
+            })?;
+            ssh = Some(SshEntrance::new(login, port));
+        }
+        if let (Some((carrier, wire)), Some(ssh)) = (self.carrier.take(), &ssh) {
+            self.carrying = Some(carrier.begin(ssh.access(), wire)?);
+        }
+        let entrance = Entrance {
+            qemu: self.qemu.pid(),
+            ssh,
+        };
+        entrance.write(&self.folder).map_err(|error| Why::Lab {
+            part: "disk",
+            reason: format!("cannot write below `{}`: {error}", self.folder.display()),
+        })
     }
 
     /// The loop of the run proper.

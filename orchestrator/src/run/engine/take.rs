@@ -40,6 +40,10 @@ impl Engine<'_> {
             Turn::Typed(typed) => self.typed(typed),
             Turn::Lost(error) => self.agent_lost(&error),
             Turn::Input(Input::Console(bytes)) => self.console_bytes(&bytes),
+            // A serial line whose guest does not read loses what is typed.
+            Turn::Input(Input::ConsoleTyped(bytes)) => {
+                let _ = self.console_in.try_write(&bytes);
+            }
             Turn::Input(Input::ConsoleClosed) => {
                 self.open.console = false;
                 if let Some(line) = self.console.finish() {
@@ -92,6 +96,9 @@ impl Engine<'_> {
     }
 
     fn console_bytes(&mut self, bytes: &[u8]) {
+        if let Some(desk) = &self.desk {
+            desk.show(bytes);
+        }
         match self.console.push(bytes) {
             Ok(lines) => {
                 for line in lines {

@@ -122,7 +122,7 @@ fn a_compressed_qcow2_is_looked_into_as_well() {
         key: Some("/k".into()),
         host_key: None,
     };
-    let space = user_space(&existing, Path::new(QEMU), None).unwrap();
+    let space = user_space(&existing, Path::new(QEMU), &Logins::default()).unwrap();
     assert!(
         space.words.starts_with("root=/dev/vda1 rw ip="),
         "{}",
@@ -199,7 +199,7 @@ fn missing_roots_servers_and_keys_are_told() {
         key: None,
         host_key: None,
     };
-    let error = user_space(&existing, Path::new(QEMU), None).unwrap_err();
+    let error = user_space(&existing, Path::new(QEMU), &Logins::default()).unwrap_err();
     assert!(matches!(error, ExistingError::NoKey { .. }), "{error}");
 }
 

@@ -1,45 +1,42 @@
 //! `topolab boot`: one guest, to run a command in or to look at.
 
+mod answer;
+mod kernel;
+
 use std::{
     fs,
-    io::Write,
     path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
 };
 
 use clap::Args;
-use comfy_table::Table;
 use topolab::{
     agent_binary,
-    campaign::module_tree,
     host::Scratch,
-    image::{self, ImageFile, ImageSpec, ModuleChoice},
-    kernel::{self, Kernel, KernelRequest},
-    outcome::Outcome,
-    qemu::{args::fit, process::find_program},
-    run::{
-        self, Inspect, KernelImage, Limits, RunEvent, RunResult, RunUnit, Session, clean,
-        command_line,
+    image::{
+        ImageFile, ImageSpec,
+        disk::{Base, Freshness, Recipe},
     },
-    topology::{Topology, cmdline, proof},
+    qemu::{args::fit, process::find_program},
+    run::{self, Inspect, Limits, RunEvent, RunUnit, Session},
+    topology::Topology,
 };
 use topolab_protocol::{
-    frame::STREAM_STDERR,
-    message::ExitStatus,
     settings::Settings,
     workload::{Command, Monitors, Workload},
 };
 
 use crate::{
-    failure::{Failure, Kind},
+    failure::Failure,
     folders::Folders,
-    interrupt,
-    kernel::failure as kernel_failure,
-    lab,
+    image::{self, Choice},
+    interrupt, lab,
     terminal::Terminal,
     tty,
 };
+use answer::{answer, gdb_command, hear};
+use kernel::{Wanted, kernel_image};
 
 /// Arguments of `topolab boot`.
 #[derive(Debug, Args)]
@@ -47,8 +44,14 @@ pub struct BootArgs {
     /// Topology, by name or path
     topology: String,
     /// KERNEL[+SERIES][@VARIANT], or the path of a bzImage
-    #[arg(long, default_value = "linux-6.12", value_name = "KERNEL")]
-    kernel: String,
+    ///
+    /// Without it, linux-6.12, or linux-6.12-disk for an image with a disk
+    #[arg(long, value_name = "KERNEL")]
+    kernel: Option<String>,
+    /// What the guest runs on: an image of the library, or
+    /// existing=DISK[,key=FILE][,user=NAME][,root=DEVICE][,host-key=KEY]
+    #[arg(long, default_value = "initramfs", value_name = "IMAGE")]
+    image: Choice,
     /// Words for the kernel's command line
     #[arg(
         long,
@@ -88,7 +91,7 @@ pub struct BootArgs {
     #[arg(long, requires = "output")]
     dump: bool,
     /// End the guest after so many seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 86_400)]
+    #[arg(long, value_name = "SECONDS", default_value_t = DAY)]
     timeout: u64,
     /// Keep the run's files (console, QEMU's arguments) in this folder
     #[arg(long, value_name = "DIR")]
@@ -98,6 +101,9 @@ pub struct BootArgs {
     command: Vec<String>,
 }
 
+/// Seconds of a guest that nobody ended.
+const DAY: u64 = 86_400;
+
 /// Our own failures, as `env` and `timeout` count them.
 const FAILED: u8 = 125;
 /// The command is there and cannot be started.
@@ -105,14 +111,50 @@ const NOT_EXECUTABLE: u8 = 126;
 /// The command is not there.
 const NOT_FOUND: u8 = 127;
 
-/// Console lines shown with a failure.
-const TAIL: usize = 15;
+/// A shell in an image that has programs of its own.
+const OWN_SHELL: [&str; 3] = ["/bin/sh", "-c", "cd; exec bash -l || exec sh -l"];
+/// A guest with services of its own may take so long until it greets.
+const OWN_BOOT: Duration = Duration::from_secs(120);
 
 /// Brought along for shells, as far as the host has them.
 const COMPANIONS: [&str; 24] = [
     "sh", "cat", "ls", "grep", "sed", "head", "tail", "wc", "sort", "cut", "tr", "echo", "sleep",
     "date", "mkdir", "rm", "cp", "ps", "dmesg", "mount", "taskset", "chrt", "lscpu", "numactl",
 ];
+
+impl BootArgs {
+    /// A shell in a guest of a topology.
+    pub fn shell(topology: String, image: Choice, kernel: Option<String>) -> Self {
+        Self {
+            topology,
+            kernel,
+            image,
+            append: String::new(),
+            bench: lab::BenchArgs::default(),
+            verify: false,
+            json: false,
+            programs: Vec::new(),
+            files: Vec::new(),
+            modules: Vec::new(),
+            console: false,
+            gdb: false,
+            keep_on_failure: false,
+            dump: false,
+            timeout: DAY,
+            output: None,
+            command: Vec::new(),
+        }
+    }
+}
+
+/// The kernel that is asked for, or the one that fits the image.
+fn kernel_name(args: &BootArgs, recipe: &Recipe) -> String {
+    let usual = match recipe.base {
+        Base::Initramfs(_) => "linux-6.12",
+        Base::Debian(_) | Base::Existing(_) | Base::Host => "linux-6.12-disk",
+    };
+    args.kernel.clone().unwrap_or_else(|| usual.into())
+}
 
 /// Does what was typed.
 ///
@@ -146,8 +188,18 @@ fn boot(args: &BootArgs, terminal: Terminal) -> Result<ExitCode, Failure> {
             .hint(format_args!("topolab boot {} -- uname -a", args.topology))
             .hint(format_args!("topolab boot {} --verify", args.topology)));
     }
+    let recipe = args.image.recipe()?;
+    let own_space = !matches!(recipe.base, Base::Initramfs(_));
+    if own_space && args.command.is_empty() {
+        argv.clear();
+        if interactive {
+            argv.extend(OWN_SHELL.map(String::from));
+        }
+    }
     let mut programs = Vec::new();
-    if let Some(first) = argv.first_mut() {
+    if let Some(first) = argv.first_mut()
+        && !own_space
+    {
         match find_program(first, &path) {
             Some(program) if program.is_file() => *first = program.to_string_lossy().into_owned(),
             _ => {
@@ -182,8 +234,9 @@ fn boot(args: &BootArgs, terminal: Terminal) -> Result<ExitCode, Failure> {
         let cancel = interrupt::watch(terminal)?;
         let wanted: Vec<Wanted> = args.modules.iter().map(|text| Wanted::of(text)).collect();
         let mut told = cancel.clone();
+        let name = kernel_name(args, &recipe);
         let (kernel, modules, vmlinux) = tokio::select! {
-            kernel = kernel_image(args, &wanted, &folders, terminal) => kernel?,
+            kernel = kernel_image(&name, &wanted, &folders, terminal) => kernel?,
             () = told.told() => return Err(Failure::lab("interrupted")
                 .hint("the same command goes on from what is compiled")),
         };
@@ -193,8 +246,7 @@ fn boot(args: &BootArgs, terminal: Terminal) -> Result<ExitCode, Failure> {
             files: files(&args.files)?,
             modules,
         };
-        let image = image::build(&spec, &folders.cache.join("images"));
-        let image = image.map_err(|error| Failure::of(Kind::Request, &error))?;
+        let image = image::make(&recipe, spec, Freshness::Cached, &folders, terminal)?;
         let lab = lab::open(&folders, &args.bench).await?;
         let bench = lab.bench(&topology).await;
         let bench = bench.map_err(|error| {
@@ -218,7 +270,7 @@ fn boot(args: &BootArgs, terminal: Terminal) -> Result<ExitCode, Failure> {
             name: "boot".into(),
             topology,
             kernel,
-            image: image.into(),
+            image,
             agent_sha256: agent_binary::sha256().into(),
             append: match args.gdb {
                 // Else the addresses of vmlinux are not those of the guest.
@@ -243,9 +295,10 @@ fn boot(args: &BootArgs, terminal: Terminal) -> Result<ExitCode, Failure> {
             limits: Limits {
                 phase: timeout,
                 total: timeout,
-                boot: match args.gdb {
-                    true => timeout,
-                    false => Limits::default().boot,
+                boot: match (args.gdb, own_space) {
+                    (true, _) => timeout,
+                    (false, true) => OWN_BOOT,
+                    (false, false) => Limits::default().boot,
                 },
                 // A debugger stops the agent too.
                 no_progress: match args.gdb {
@@ -318,93 +371,6 @@ impl Kept {
     }
 }
 
-/// A module to be loaded in the guest.
-struct Wanted {
-    /// As the guest calls it.
-    name: String,
-    parameters: String,
-    /// Where it is built, unless the kernel has it.
-    folder: Option<PathBuf>,
-}
-
-impl Wanted {
-    /// From `NAME`, `NAME=PARAMETERS`, or a folder in place of the name.
-    fn of(text: &str) -> Self {
-        let (name, parameters) = text.split_once('=').unwrap_or((text, ""));
-        let name = name.trim_end_matches('/');
-        let last = name.rsplit('/').next().unwrap_or(name);
-        Self {
-            name: last.into(),
-            parameters: parameters.into(),
-            folder: lab::library().module(name),
-        }
-    }
-}
-
-/// The kernel that was asked for, its modules that make the agent reachable or are
-/// asked for, and its symbols.
-async fn kernel_image(
-    args: &BootArgs,
-    wanted: &[Wanted],
-    folders: &Folders,
-    terminal: Terminal,
-) -> Result<(KernelImage, Option<ModuleChoice>, Option<PathBuf>), Failure> {
-    let path = Path::new(&args.kernel);
-    if path.is_file() && path.extension().is_none_or(|ending| ending != "yaml") {
-        if !wanted.is_empty() {
-            return Err(Failure::request(
-                "an image alone brings no modules; a kernel's file says where they come from",
-            )
-            .hint("topolab kernel list"));
-        }
-        let image = KernelImage::of_file(path);
-        let image = image.map_err(|error| Failure::of(Kind::Request, &error))?;
-        return Ok((image, None, None));
-    }
-    let request: KernelRequest = args.kernel.parse().map_err(Failure::request)?;
-    let file = lab::library()
-        .kernel(&request.kernel)
-        .map_err(Failure::request)?;
-    let kernel = Kernel::read(&file)?;
-    let points = kernel::expand(&kernel, &request, &lab::tools()).await;
-    let points = points.map_err(|error| kernel_failure(&error))?;
-    let [point] = &points[..] else {
-        let all: Vec<String> = points.iter().map(ToString::to_string).collect();
-        return Err(Failure::request(format_args!(
-            "`{}` stands for several kernels: {}",
-            args.kernel,
-            all.join(", ")
-        )));
-    };
-    let builder = lab::builder(folders);
-    let progress = crate::kernel::Progress::new(terminal);
-    let listen = |event| progress.on(&event);
-    let series = point.series.as_deref();
-    let own: Vec<PathBuf> = wanted.iter().filter_map(|one| one.folder.clone()).collect();
-    let building = async {
-        let built = kernel::build(&builder, &kernel, series, &point.variant, &listen).await?;
-        kernel::with_modules(&builder, &kernel, &built, &own, &listen).await
-    };
-    let built = building.await.map_err(|error| kernel_failure(&error))?;
-    let request = |error| Failure::of(Kind::Request, &error);
-    let modules = match module_tree(&built).map_err(request)? {
-        Some(tree) => {
-            let mut choice = ModuleChoice::for_agent(tree, &built.release);
-            choice.on_request = wanted.iter().map(|one| one.name.clone()).collect();
-            Some(choice)
-        }
-        // What is built in needs no file; the agent tells what is not there.
-        None => None,
-    };
-    Ok((KernelImage::from(&built), modules, built.vmlinux.clone()))
-}
-
-/// What to paste to debug a guest.
-fn gdb_command(vmlinux: Option<&Path>, socket: &Path) -> String {
-    let vmlinux = vmlinux.map_or("vmlinux".into(), |path| path.display().to_string());
-    format!("gdb {vmlinux} -ex 'target remote {}'", socket.display())
-}
-
 /// `HOST` goes to the same absolute path, `HOST:GUEST` elsewhere.
 fn files(args: &[String]) -> Result<Vec<ImageFile>, Failure> {
     use std::os::unix::fs::PermissionsExt;
@@ -427,105 +393,4 @@ fn files(args: &[String]) -> Result<Vec<ImageFile>, Failure> {
         Ok(ImageFile { source, path, mode })
     };
     args.iter().map(file).collect()
-}
-
-fn hear(event: &RunEvent, terminal: Terminal, console: bool, raw: bool) {
-    match event {
-        RunEvent::Output { stream, bytes } => {
-            // A terminal shows both streams of its guest alike; a reader that
-            // went away is no failure of ours.
-            if *stream == STREAM_STDERR && !raw {
-                let _ = std::io::stderr().write_all(bytes);
-            } else {
-                let mut out = std::io::stdout().lock();
-                let _ = out.write_all(bytes).and_then(|()| out.flush());
-            }
-        }
-        RunEvent::Console(line) if console => {
-            let end = if raw { "\r" } else { "" };
-            let _ = writeln!(std::io::stderr().lock(), "{line}{end}");
-        }
-        RunEvent::Hello { after_ms, .. } if !raw => {
-            terminal.detail(format_args!("hello after {after_ms} ms"));
-        }
-        RunEvent::Note(text) if !raw => terminal.detail(text),
-        RunEvent::Console(_)
-        | RunEvent::Hello { .. }
-        | RunEvent::Note(_)
-        | RunEvent::Standing { .. }
-        | RunEvent::Started { .. }
-        | RunEvent::Phase { .. }
-        | RunEvent::Sample(_) => {}
-    }
-}
-
-fn answer(args: &BootArgs, unit: &RunUnit, result: &RunResult, terminal: Terminal) -> ExitCode {
-    if args.verify
-        && let Some(observed) = &result.observed
-    {
-        let words = command_line(unit);
-        let rows = proof::rows(&unit.topology, &cmdline::words(&words), observed);
-        if args.json {
-            terminal.json(&rows);
-        } else {
-            terminal.table(table(&rows));
-        }
-        if let Some(ms) = result.hello_ms {
-            terminal.say(format_args!("start of QEMU to hello: {ms} ms"));
-        }
-        if rows.iter().any(|row| !row.same) {
-            return ExitCode::from(1);
-        }
-    }
-    let had_command = unit.workload.is_some();
-    match (&result.exit, &result.outcome) {
-        (None, Outcome::Completed) => ExitCode::SUCCESS,
-        (Some(ExitStatus::Exited { code }), outcome) => {
-            if let Outcome::GuestSplat { title } = outcome {
-                terminal.warn(format_args!("the guest's kernel complained: {title}"));
-            }
-            ExitCode::from(u8::try_from(*code).unwrap_or(FAILED))
-        }
-        (Some(ExitStatus::Signalled { signal }), _) => {
-            ExitCode::from(128 | u8::try_from(*signal).unwrap_or(0))
-        }
-        (Some(ExitStatus::Failed { reason }), _) => {
-            terminal.explain(&Failure::new(Kind::Guest, clean(reason.as_bytes())));
-            ExitCode::from(NOT_EXECUTABLE)
-        }
-        (None, outcome) => {
-            let code = explain(outcome, result, terminal);
-            if had_command {
-                ExitCode::from(FAILED)
-            } else {
-                code
-            }
-        }
-    }
-}
-
-fn explain(outcome: &Outcome, result: &RunResult, terminal: Terminal) -> ExitCode {
-    let kind = match outcome {
-        Outcome::LabFailed { .. } => Kind::Lab,
-        _ => Kind::Guest,
-    };
-    let tail = &result.console_tail;
-    if !tail.is_empty() {
-        terminal.say("last console lines:");
-    }
-    for line in &tail[tail.len().saturating_sub(TAIL)..] {
-        terminal.say(format_args!("  {line}"));
-    }
-    let text = format!("{}: {}", outcome.class(), outcome.detail());
-    terminal.explain(&Failure::new(kind, text))
-}
-
-fn table(rows: &[proof::Row]) -> Table {
-    let mut table = Table::new();
-    table.set_header(["", "asked", "seen", "same?"]);
-    for row in rows {
-        let same = if row.same { "yes" } else { "NO" };
-        table.add_row([&*row.field, &*row.asked, &*row.seen, same]);
-    }
-    table
 }
