@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::{
-    batch, bisect, boot, compare, demo, doctor, extras, failure::Failure, gc, history, image,
-    kernel, report, run, schema, terminal::Terminal, topology,
+    batch, bisect, boot, compare, demo, doctor, enter, extras, failure::Failure, gc, history,
+    image, kernel, report, run, schema, terminal::Terminal, topology,
 };
 
 /// A lab for Linux scheduler, mm and cgroup patches
@@ -60,6 +60,12 @@ enum Verb {
     History(history::HistoryArgs),
     /// Write a campaign as HTML, JUnit, KTAP, KCIDB or lines of JSON
     Report(report::ReportArgs),
+    /// Open a shell in a machine that runs, or in a guest booted for it
+    Shell(enter::ShellArgs),
+    /// Copy files to and from a machine that runs
+    Cp(enter::CpArgs),
+    /// Show a guest's console and type on it
+    Console(enter::ConsoleArgs),
     /// List, build and look into the guests' user spaces
     Image(image::ImageArgs),
     /// Build kernels with and without patches
@@ -96,6 +102,9 @@ impl Cli {
             Verb::Compare(args) => compare::run(args, terminal),
             Verb::History(args) => history::run(args, terminal),
             Verb::Report(args) => report::run(args, terminal),
+            Verb::Shell(args) => enter::shell(args, *terminal),
+            Verb::Cp(args) => enter::cp(args, terminal),
+            Verb::Console(args) => enter::console(args, *terminal),
             Verb::Image(args) => image::run(args, *terminal),
             Verb::Kernel(args) => kernel::run(args, terminal),
             Verb::Gc(args) => gc::run(args, terminal),

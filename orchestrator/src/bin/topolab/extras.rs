@@ -31,15 +31,9 @@ pub fn manual(terminal: &Terminal) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Verbs that are promised and not there yet.
-const PROMISED: [&str; 3] = ["shell", "cp", "console"];
-
-/// Tells a verb that is not there yet from one that is misspelt.
+/// Tells the verb that was probably meant.
 pub fn no_such_verb(words: &[String]) -> Failure {
     let verb = words.first().map_or("", String::as_str);
-    if PROMISED.contains(&verb) {
-        return Failure::request(format_args!("`topolab {verb}` is not there yet"));
-    }
     let command = Cli::command();
     let nearest = command
         .get_subcommands()

@@ -111,7 +111,8 @@ fn shown(bytes: u64) -> String {
     format!("{scaled} GiB")
 }
 
-fn size(text: &str) -> Result<u64, String> {
+/// Bytes of a number with K, M, G or T.
+pub fn size(text: &str) -> Result<u64, String> {
     scaled(
         text,
         &[

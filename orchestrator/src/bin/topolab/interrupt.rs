@@ -9,6 +9,26 @@ use crate::{failure::Failure, terminal::Terminal};
 /// Exit status after a signal, as shells count (128 + SIGINT).
 const LEFT: i32 = 130;
 
+/// Watches them for somebody who merely leaves. Needs a running tokio runtime.
+///
+/// # Errors
+/// The handlers cannot be installed.
+pub fn leave() -> Result<Cancel, Failure> {
+    let (stop, cancel) = Stop::new();
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::lab)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(Failure::lab)?;
+    let mut hangup = signal(SignalKind::hangup()).map_err(Failure::lab)?;
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
+        }
+        stop.stop();
+    });
+    Ok(cancel)
+}
+
 /// Watches SIGINT, SIGTERM and SIGHUP from now on. Needs a running tokio runtime.
 ///
 /// # Errors

@@ -8,6 +8,7 @@ mod cli;
 mod compare;
 mod demo;
 mod doctor;
+mod enter;
 mod extras;
 mod failure;
 mod folders;

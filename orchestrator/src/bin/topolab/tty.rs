@@ -10,7 +10,7 @@ use tokio::{
     signal::unix::{SignalKind, signal},
     sync::mpsc,
 };
-use topolab::run::Typed;
+use topolab::{guest::ssh::TerminalKind, run::Typed};
 
 use crate::{failure::Failure, terminal::Terminal};
 
@@ -40,11 +40,22 @@ impl Drop for Raw {
     }
 }
 
+/// Name and size of our terminal.
+pub fn description() -> TerminalKind {
+    let size = tcgetwinsize(stdin());
+    let (rows, cols) = size.map_or((24, 80), |size| (size.ws_row, size.ws_col));
+    let name = std::env::var("TERM").unwrap_or_else(|_| "linux".into());
+    TerminalKind { name, rows, cols }
+}
+
 /// Makes the terminal raw: every key goes to the guest, except that Ctrl-A x
-/// ends it. Must be called within a tokio runtime.
-pub fn raw(terminal: Terminal) -> Result<(Option<Raw>, mpsc::Receiver<Typed>), Failure> {
+/// does what `way_out` says. Must be called within a tokio runtime.
+pub fn raw(
+    terminal: Terminal,
+    way_out: &str,
+) -> Result<(Option<Raw>, mpsc::Receiver<Typed>), Failure> {
     let before = tcgetattr(stdin()).map_err(Failure::lab)?;
-    terminal.say("(Ctrl-A x ends the guest)");
+    terminal.say(format_args!("({way_out})"));
     let mut now = before.clone();
     now.make_raw();
     tcsetattr(stdin(), OptionalActions::Now, &now).map_err(Failure::lab)?;

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use ssh2::{ErrorCode, OpenFlags, OpenType, Session};
+use ssh2::{ErrorCode, OpenFlags, OpenType, Session, Sftp};
 
 use super::patience::Patience;
 
@@ -27,7 +27,7 @@ pub enum RemoteError {
     /// A file of the machine cannot be written or read.
     #[error("cannot {what} `{path}` on the machine: {reason}")]
     File {
-        /// `write` or `read`.
+        /// `write`, `read` or `reach`.
         what: &'static str,
         /// The file there.
         path: String,
@@ -53,6 +53,14 @@ pub enum RemoteError {
         path: String,
         /// Its length.
         bytes: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// There are more files than are taken.
+    #[error("more than {limit} files; `{path}` is the first that is not taken")]
+    TooMany {
+        /// The file.
+        path: String,
         /// The limit.
         limit: u64,
     },
@@ -184,35 +192,75 @@ pub fn upload(
     mode: i32,
     patience: &Patience,
 ) -> Result<(), RemoteError> {
+    let sftp = sftp(session, path, patience)?;
+    let needed = bytes.len() as u64;
+    send(session, &sftp, bytes, needed, path, mode, patience).map(|_| ())
+}
+
+/// Opens the file channel of a session; `path` is for the error.
+pub(super) fn sftp(
+    session: &Session,
+    path: &str,
+    patience: &Patience,
+) -> Result<Sftp, RemoteError> {
+    set_timeout(session, patience)?;
+    session.sftp().map_err(|error| RemoteError::File {
+        what: "reach",
+        path: path.into(),
+        reason: describe(&error),
+    })
+}
+
+/// Writes a file of the machine from a reader that gives about `needed` bytes. Gives
+/// how many it were.
+pub(super) fn send(
+    session: &Session,
+    sftp: &Sftp,
+    mut from: impl Read,
+    needed: u64,
+    path: &str,
+    mode: i32,
+    patience: &Patience,
+) -> Result<u64, RemoteError> {
     set_timeout(session, patience)?;
     let refused = |reason: String| RemoteError::File {
         what: "write",
         path: path.into(),
         reason,
     };
-    let sftp = session.sftp().map_err(|error| refused(describe(&error)))?;
     let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::TRUNCATE;
     let mut file = sftp
         .open_mode(path, flags, mode, OpenType::File)
         .map_err(|error| refused(describe(&error)))?;
-    for piece in bytes.chunks(256 * 1024) {
+    let mut piece = vec![0; 256 * 1024];
+    let mut total = 0;
+    loop {
         set_timeout(session, patience)?;
-        if let Err(error) = file.write_all(piece) {
+        let count = from.read(&mut piece).map_err(|source| RemoteError::Local {
+            path: path.into(),
+            source,
+        })?;
+        if count == 0 {
+            break;
+        }
+        total += count as u64;
+        if let Err(error) = file.write_all(&piece[..count]) {
             // The protocol has no word for a full disk that servers use: ask.
             let room = file
                 .statvfs()
                 .map(|fs| fs.f_bavail.saturating_mul(fs.f_frsize));
             return Err(match room {
-                Ok(free) if free < bytes.len() as u64 => RemoteError::Full {
+                Ok(free) if free < needed => RemoteError::Full {
                     path: path.into(),
                     free,
-                    needed: bytes.len() as u64,
+                    needed,
                 },
                 _ => refused(error.to_string()),
             });
         }
     }
-    file.close().map_err(|error| refused(describe(&error)))
+    file.close().map_err(|error| refused(describe(&error)))?;
+    Ok(total)
 }
 
 /// Copies a file of the machine to this host, at most `limit` bytes of it.
@@ -221,6 +269,19 @@ pub fn upload(
 /// There is no such file, it is too long, or it cannot be written here.
 pub fn download(
     session: &Session,
+    path: &str,
+    to: &Path,
+    limit: u64,
+    patience: &Patience,
+) -> Result<u64, RemoteError> {
+    let sftp = sftp(session, path, patience)?;
+    fetch(session, &sftp, path, to, limit, patience)
+}
+
+/// As [`download`], over a file channel that is open.
+pub(super) fn fetch(
+    session: &Session,
+    sftp: &Sftp,
     path: &str,
     to: &Path,
     limit: u64,
@@ -236,7 +297,6 @@ pub fn download(
         path: to.into(),
         source,
     };
-    let sftp = session.sftp().map_err(|error| refused(describe(&error)))?;
     let mut file = sftp
         .open(Path::new(path))
         .map_err(|error| refused(describe(&error)))?;
@@ -271,7 +331,7 @@ pub fn download(
 }
 
 /// What SFTP's status numbers mean (draft-ietf-secsh-filexfer-02, section 7).
-fn describe(error: &ssh2::Error) -> String {
+pub(super) fn describe(error: &ssh2::Error) -> String {
     match error.code() {
         ErrorCode::SFTP(2) => "there is no such file or folder".into(),
         ErrorCode::SFTP(3) => "permission denied".into(),
@@ -282,7 +342,7 @@ fn describe(error: &ssh2::Error) -> String {
 }
 
 /// Every blocking call of the session is over when patience is.
-fn set_timeout(session: &Session, patience: &Patience) -> Result<(), RemoteError> {
+pub(super) fn set_timeout(session: &Session, patience: &Patience) -> Result<(), RemoteError> {
     let left = patience.left();
     if left.is_zero() {
         return Err(RemoteError::OutOfPatience);

@@ -6,14 +6,18 @@
 
 mod carry;
 mod connect;
+mod copy;
 mod files;
 mod patience;
+mod sit;
 mod target;
 
 pub use carry::{CarryError, carry};
 pub use connect::{Access, ConnectError, Connection, HostKey, Identity, connect};
+pub use copy::{Copied, Room, copy_in, copy_out};
 pub use files::{Place, RemoteError, RootBy, download, run, survey, upload};
 pub use patience::Patience;
+pub use sit::{Ended, Hand, Seat, Stream, TerminalKind, Typed, sit};
 pub use target::{SSH_PORT, Target, TargetError};
 
 /// An error with its causes, in a line.

@@ -376,3 +376,125 @@ fn a_machine_that_comes_up_late_is_waited_for_and_a_stop_ends_the_waiting() {
     let error = refused(&access, &waiting);
     assert!(matches!(error, ConnectError::Stopped), "{error}");
 }
+
+/// A seat whose typing is all there from the start, and what keeps it open.
+fn seat(typed: Vec<Typed>, terminal: Option<TerminalKind>) -> (Seat, Hand) {
+    let (seat, hand) = Seat::new(terminal).unwrap();
+    for one in typed {
+        hand.give(one);
+    }
+    (seat, hand)
+}
+
+fn sat(
+    server: &Server,
+    command: Option<&str>,
+    (seat, _hand): &(Seat, Hand),
+) -> (Ended, String, String) {
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let ended = sit(
+        &server.connect(),
+        command,
+        seat,
+        &mut |stream, bytes| match stream {
+            Stream::Output => out.extend(bytes),
+            Stream::Errors => err.extend(bytes),
+        },
+    );
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (ended.unwrap(), text(out), text(err))
+}
+
+#[test]
+fn a_command_gets_its_input_and_its_exit_code_comes_back() {
+    let server = Server::start();
+    let input = seat(vec![Typed::Bytes(b"a\nb\n".to_vec()), Typed::End], None);
+    let script = "wc -l; echo complaint >&2; exit 7";
+    let (ended, out, err) = sat(&server, Some(script), &input);
+    assert_eq!(
+        (ended, out.trim(), err.trim()),
+        (Ended::Code(7), "2", "complaint")
+    );
+    let (ended, ..) = sat(
+        &server,
+        Some("kill -TERM $$"),
+        &seat(vec![Typed::End], None),
+    );
+    assert_eq!(ended, Ended::Code(128 + 15));
+    // More than any window holds, both ways at once.
+    let much = vec![Typed::Bytes(vec![b'x'; 3 << 20]), Typed::End];
+    let (ended, out, _) = sat(&server, Some("cat"), &seat(much, None));
+    assert_eq!((ended, out.len()), (Ended::Code(0), 3 << 20));
+}
+
+#[test]
+fn a_terminal_has_its_size_and_its_keys() {
+    let server = Server::start();
+    let terminal = || {
+        Some(TerminalKind {
+            name: "xterm".into(),
+            rows: 33,
+            cols: 111,
+        })
+    };
+    let (ended, out, _) = sat(&server, Some("stty size"), &seat(Vec::new(), terminal()));
+    assert_eq!((ended, out.trim()), (Ended::Code(0), "33 111"));
+    // Ctrl-C reaches the command, not us.
+    let (sitting, hand) = seat(Vec::new(), terminal());
+    let ended = sit(
+        &server.connect(),
+        Some("echo ready; sleep 60"),
+        &sitting,
+        &mut |_, _| hand.give(Typed::Bytes(vec![3])),
+    );
+    assert_eq!(ended.unwrap(), Ended::Code(128 + 2));
+    let resized = vec![Typed::Size { rows: 40, cols: 90 }];
+    let script = "while [ \"$(stty size)\" != '40 90' ]; do sleep 0.05; done; echo seen";
+    let (_, out, _) = sat(&server, Some(script), &seat(resized, terminal()));
+    assert_eq!(out.trim(), "seen");
+    let (ended, ..) = sat(&server, Some("sleep 60"), &seat(vec![Typed::Leave], None));
+    assert_eq!(ended, Ended::Left);
+}
+
+#[test]
+fn folders_go_there_and_come_back_without_links_and_within_limits() {
+    let server = Server::start();
+    let connection = server.connect();
+    let session = &connection.session;
+    let here = server.path("here");
+    fs::create_dir_all(here.join("deep")).unwrap();
+    fs::write(here.join("deep/a"), "alpha").unwrap();
+    fs::write(here.join("b"), vec![1; 300_000]).unwrap();
+    let room = Room {
+        bytes: 1 << 20,
+        files: 10,
+    };
+    let there = server.path("there");
+    let remote = there.to_str().unwrap();
+    let copied = copy_in(session, &here, remote, room, &patience()).unwrap();
+    assert_eq!((copied.files, copied.bytes), (2, 300_005));
+    std::os::unix::fs::symlink("/etc/passwd", there.join("link")).unwrap();
+    let back = server.path("back");
+    fs::create_dir(&back).unwrap();
+    let copied = copy_out(session, remote, &back, room, &patience()).unwrap();
+    assert_eq!(copied.left_out, [format!("{remote}/link")]);
+    assert_eq!(
+        fs::read_to_string(back.join("there/deep/a")).unwrap(),
+        "alpha"
+    );
+    assert!(!back.join("there/link").exists());
+    let narrow = Room {
+        bytes: 1000,
+        ..room
+    };
+    let error = copy_out(session, remote, &back, narrow, &patience()).unwrap_err();
+    assert!(matches!(error, RemoteError::TooLong { .. }), "{error}");
+    let few = Room { files: 1, ..room };
+    let error = copy_out(session, remote, &back, few, &patience()).unwrap_err();
+    assert!(matches!(error, RemoteError::TooMany { .. }), "{error}");
+    let error = copy_out(session, "/no/such", &back, room, &patience()).unwrap_err();
+    assert!(
+        error.to_string().contains("there is no such file"),
+        "{error}"
+    );
+}

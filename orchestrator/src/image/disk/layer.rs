@@ -26,8 +26,9 @@ LimitNOFILE=1048576
 OOMScoreAdjust=-1000
 ";
 
-/// Address and gateway of QEMU's user network (its `-netdev user` gives the
-/// first guest 10.0.2.15 in 10.0.2.0/24). Set by hand: no DHCP client has to run.
+/// Where the network's script lies in a guest.
+const NETWORK: &str = "/usr/lib/topolab/network";
+
 const NETWORK_UNIT: &str = "\
 [Unit]
 Description=Address of QEMU's user network
@@ -37,14 +38,23 @@ Before=network.target
 [Service]
 Type=oneshot
 RemainAfterExit=yes
-ExecStart=/bin/sh -c 'ip link set lo up; \\
-    for card in /sys/class/net/e*; do \\
-        [ -e \"$card\" ] || continue; \\
-        ip link set \"${card##*/}\" up; \\
-        ip address replace 10.0.2.15/24 dev \"${card##*/}\"; \\
-        ip route replace default via 10.0.2.2; \\
-        break; \\
-    done'
+ExecStart=/usr/lib/topolab/network
+";
+
+/// Address and gateway of QEMU's user network (its `-netdev user` gives the
+/// first guest 10.0.2.15 in 10.0.2.0/24). Set by hand: no DHCP client has to run. A
+/// guest without a card has nothing to set.
+const NETWORK_SCRIPT: &str = "\
+#!/bin/sh
+set -e
+for card in /sys/class/net/e*; do
+    [ -e \"$card\" ] || exit 0
+    name=${card##*/}
+    ip link set \"$name\" up
+    ip address replace 10.0.2.15/24 dev \"$name\"
+    ip route replace default via 10.0.2.2
+    exit 0
+done
 ";
 
 const SSHD: &str = "\
@@ -113,6 +123,7 @@ pub fn layer(
     {
         let unit = "/etc/systemd/system/topolab-network.service";
         archive.file(unit, 0o644, NETWORK_UNIT.into())?;
+        archive.file(NETWORK, 0o755, NETWORK_SCRIPT.into())?;
         enable(&mut archive, "topolab-network.service")?;
         archive.file("/etc/ssh/sshd_config.d/topolab.conf", 0o644, SSHD.into())?;
         archive.file("/etc/ssh/topolab_host_key", 0o600, keys.host.clone())?;
@@ -216,6 +227,14 @@ mod tests {
             .map(|e| e.unwrap().file_name())
             .collect();
         assert_eq!(units, ["topolab-agent.service"]);
+    }
+
+    #[test]
+    fn no_unit_has_words_that_systemd_would_fill_in() {
+        // systemd.service(5): `$` in a command line is systemd's own, not the shell's.
+        for unit in [AGENT_UNIT, NETWORK_UNIT] {
+            assert!(!unit.contains('$'), "{unit}");
+        }
     }
 
     #[test]

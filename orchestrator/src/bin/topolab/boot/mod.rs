@@ -98,14 +98,14 @@ pub struct BootArgs {
     output: Option<PathBuf>,
     /// Command to run in the guest; without one, a shell if there is a terminal
     #[arg(last = true, value_name = "CMD")]
-    command: Vec<String>,
+    pub command: Vec<String>,
 }
 
 /// Seconds of a guest that nobody ended.
 const DAY: u64 = 86_400;
 
 /// Our own failures, as `env` and `timeout` count them.
-const FAILED: u8 = 125;
+pub const FAILED: u8 = 125;
 /// The command is there and cannot be started.
 const NOT_EXECUTABLE: u8 = 126;
 /// The command is not there.
@@ -323,7 +323,7 @@ fn boot(args: &BootArgs, terminal: Terminal) -> Result<ExitCode, Failure> {
         };
         let folder = std::path::absolute(kept.path()).map_err(Failure::lab)?;
         let typed = match (unit.workload.is_some(), interactive) {
-            (true, true) => Some(tty::raw(terminal)?),
+            (true, true) => Some(tty::raw(terminal, "Ctrl-A x ends the guest")?),
             (true, false) => Some((None, tty::plain())),
             (false, _) => None,
         };
