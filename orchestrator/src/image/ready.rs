@@ -82,7 +82,10 @@ pub fn user_space(
         }
         Base::Existing(existing) => {
             nothing_alien(base, &parts)?;
-            Ok(disk::user_space(existing, bench.qemu, bench.logins)?)
+            let mut logins = bench.logins.clone();
+            // Without a key of ours there may be one of the user's.
+            logins.own = disk::visitor_key(&bench.cache.join(DISK_FOLDER), bench.tools).ok();
+            Ok(disk::user_space(existing, bench.qemu, &logins)?)
         }
         Base::Host => {
             nothing_alien(base, &parts)?;

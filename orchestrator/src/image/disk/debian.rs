@@ -6,7 +6,8 @@
 //!
 //! - `base/HASH/`: `tree.tar`, `packages`, `build.log`. The tar is the same byte
 //!   for byte for the same packages.
-//! - `keys/HASH/`: the keys of that base, made once.
+//! - `keys/HASH/`: the keys of that base, made once; `keys/visitor/`: those for
+//!   images of others.
 //! - `disk/HASH/`: `root.raw` and `manifest.json`. Two disks of one tree hold
 //!   the same files but differ in a few bytes: mke2fs keeps the times at which the
 //!   tree was unpacked as the inodes' change times.
@@ -382,6 +383,15 @@ impl KeyFiles {
         let words: Vec<&str> = text.split_whitespace().take(2).collect();
         Ok(words.join(" "))
     }
+}
+
+/// A private key of ours for images of others that take one at boot, made once; its
+/// public half lies beside it as `.pub`.
+///
+/// # Errors
+/// It cannot be made or written.
+pub fn visitor_key(folder: &Path, tools: &Tools) -> Result<PathBuf, DebianError> {
+    Ok(KeyFiles::ready(&folder.join("keys").join("visitor"), tools)?.login())
 }
 
 /// Packages of a disk's tree, as recorded when it was made: the text a recipe's

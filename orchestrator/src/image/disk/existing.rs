@@ -5,7 +5,7 @@ mod partitions;
 mod sectors;
 
 use std::{
-    io,
+    fs, io,
     path::{Path, PathBuf},
 };
 
@@ -83,6 +83,10 @@ pub struct Root {
     pub device: String,
     /// Its SSH server's public key, `TYPE BASE64`, when it stands on the disk.
     pub host_key: Option<String>,
+    /// Whether root's keys come in as a credential: systemd 252 and later put
+    /// `ssh.authorized_keys.root` into place at boot where nobody has put any
+    /// (tmpfiles.d/provision.conf).
+    pub takes_key: bool,
 }
 
 /// What may let us into images of others when they do not say it themselves.
@@ -92,6 +96,9 @@ pub struct Logins {
     pub agent: Option<PathBuf>,
     /// The user's private keys, best first. Those that are not there do not count.
     pub keys: Vec<PathBuf>,
+    /// A private key of ours, its public half beside it, for images that take one at
+    /// boot.
+    pub own: Option<PathBuf>,
 }
 
 impl Logins {
@@ -127,15 +134,31 @@ pub fn user_space(
         Some(format) => format,
         None => sectors::format(&path).map_err(read)?,
     };
-    let Some(key) = logins.choose(existing.key.as_deref()) else {
-        return Err(ExistingError::NoKey { path });
-    };
     let root = match &existing.root {
         Some(device) => Root {
             device: device.clone(),
             host_key: None,
+            takes_key: false,
         },
         None => find_root(&path, format, qemu)?,
+    };
+    // The address QEMU's user network expects, for images that ask nobody for one (the
+    // kernel's Documentation/admin-guide/nfs/nfsroot.rst).
+    let mut words = format!(
+        "root={} rw ip=10.0.2.15::10.0.2.2:255.255.255.0::eth0:off",
+        root.device
+    );
+    let brought = match &logins.own {
+        Some(own) if root.takes_key && existing.user == "root" && existing.key.is_none() => {
+            let public = fs::read_to_string(own.with_extension("pub")).map_err(read)?;
+            words += &credential(public.trim());
+            Some(LoginKey::File(own.clone()))
+        }
+        _ => None,
+    };
+    let key = brought.or_else(|| logins.choose(existing.key.as_deref()));
+    let Some(key) = key else {
+        return Err(ExistingError::NoKey { path });
     };
     let login = SshLogin {
         user: existing.user.clone(),
@@ -146,15 +169,16 @@ pub fn user_space(
         sha256: file_hash(&path).map_err(read)?,
         initrd: None,
         disk: Some(GuestDisk { path, format }),
-        // The address QEMU's user network expects, for images that ask nobody
-        // for one (the kernel's Documentation/admin-guide/nfs/nfsroot.rst).
-        words: format!(
-            "root={} rw ip=10.0.2.15::10.0.2.2:255.255.255.0::eth0:off",
-            root.device
-        ),
+        words,
         reach: Reach::Ssh(login),
         login: None,
     })
+}
+
+/// The word that brings a public key in, with the blank before it (systemd(1),
+/// `systemd.set_credential=`).
+fn credential(public: &str) -> String {
+    format!(" \"systemd.set_credential=ssh.authorized_keys.root:{public}\"")
 }
 
 /// Bytes in which partition tables and the marks of file systems lie.
@@ -219,8 +243,7 @@ pub fn find_root(path: &Path, format: DiskFormat, qemu: &Path) -> Result<Root, E
             found,
         }
     })?;
-    let host_key = look_inside(path, &device, &tree)?;
-    Ok(Root { device, host_key })
+    look_inside(path, device, &tree)
 }
 
 /// The part that says it is the root, else the largest that can be one: boot
@@ -264,7 +287,12 @@ const PROGRAMS: [&str; 4] = ["/sbin/init", "/bin/sh", "/usr/bin/env", "/bin/busy
 /// Public host keys, best first; a client that knows one kind asks for it.
 const HOST_KEYS: [&str; 1] = ["/etc/ssh/ssh_host_ed25519_key.pub"];
 
-fn look_inside(path: &Path, device: &str, tree: &Ext4) -> Result<Option<String>, ExistingError> {
+/// Makes systemd put credentials into place.
+const PROVISION: &str = "/usr/lib/tmpfiles.d/provision.conf";
+/// Keys that may log in as root already.
+const ROOTS_KEYS: &str = "/root/.ssh/authorized_keys";
+
+fn look_inside(path: &Path, device: String, tree: &Ext4) -> Result<Root, ExistingError> {
     let program = PROGRAMS.iter().find_map(|name| tree.read(*name).ok());
     let Some(program) = program else {
         let found = format!("the ext4 on {device} has none of {}", PROGRAMS.join(", "));
@@ -277,21 +305,22 @@ fn look_inside(path: &Path, device: &str, tree: &Ext4) -> Result<Option<String>,
         let path = path.into();
         return Err(ExistingError::Processor { path, seen });
     }
-    if !SERVERS
-        .iter()
-        .any(|name| tree.exists(*name).unwrap_or(false))
-    {
+    let has = |name: &str| tree.exists(name).unwrap_or(false);
+    if !SERVERS.iter().any(|name| has(name)) {
         return Err(ExistingError::NoServer { path: path.into() });
     }
     let key = HOST_KEYS
         .iter()
         .find_map(|name| tree.read_to_string(*name).ok());
-    Ok(key.map(|line| {
-        line.split_whitespace()
-            .take(2)
-            .collect::<Vec<_>>()
-            .join(" ")
-    }))
+    let host_key = key.map(|line| {
+        let words: Vec<&str> = line.split_whitespace().take(2).collect();
+        words.join(" ")
+    });
+    Ok(Root {
+        device,
+        host_key,
+        takes_key: has(PROVISION) && !has(ROOTS_KEYS),
+    })
 }
 
 /// The processor of an ELF file that is not for this one; `None` for one that

@@ -12,7 +12,7 @@ pub mod spec;
 mod steps;
 
 pub use debian::{
-    DebianError, Disk, Freshness, Manifest, build, built, file_hash, recorded_packages,
+    DebianError, Disk, Freshness, Manifest, build, built, file_hash, recorded_packages, visitor_key,
 };
 pub use existing::{ExistingError, Logins, Root, find_root, user_space};
 pub use layer::{AGENT, Keys};

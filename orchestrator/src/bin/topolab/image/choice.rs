@@ -98,6 +98,7 @@ pub fn logins() -> Logins {
         keys: home
             .map(|home| names.map(|name| home.join(".ssh").join(name)).to_vec())
             .unwrap_or_default(),
+        own: None,
     }
 }
 

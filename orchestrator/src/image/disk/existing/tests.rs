@@ -45,7 +45,12 @@ impl Bench {
             let key = "ssh-ed25519 AAAAkey root@somewhere\n";
             fs::write(tree.join("etc/ssh/ssh_host_ed25519_key.pub"), key).unwrap();
         }
-        let file = self.path("fs");
+        self.pack()
+    }
+
+    /// An ext4 with what stands in the tree now.
+    fn pack(&self) -> Vec<u8> {
+        let (tree, file) = (self.path("tree"), self.path("fs"));
         let _ = fs::remove_file(&file);
         let (tree, name) = (tree.display().to_string(), file.display().to_string());
         run(
@@ -191,8 +196,8 @@ fn missing_roots_servers_and_keys_are_told() {
     xfs[..4].copy_from_slice(b"XFSB");
     let text = bench.find(&gpt(&[(LINUX, &xfs)])).unwrap_err().to_string();
     assert!(text.contains("is on xfs; only ext4"), "{text}");
-    let existing = Existing {
-        path: bench.disk(&[]),
+    let mut existing = Existing {
+        path: bench.disk(&bench.ext4(62, true)),
         format: None,
         root: None,
         user: "root".into(),
@@ -201,6 +206,38 @@ fn missing_roots_servers_and_keys_are_told() {
     };
     let error = user_space(&existing, Path::new(QEMU), &Logins::default()).unwrap_err();
     assert!(matches!(error, ExistingError::NoKey { .. }), "{error}");
+
+    // A key of ours comes in where systemd takes it, and nobody has put another.
+    let own = bench.path("own");
+    fs::write(bench.path("own.pub"), "ssh-ed25519 AAAAown topolab\n").unwrap();
+    let logins = Logins {
+        own: Some(own.clone()),
+        ..Logins::default()
+    };
+    let error = user_space(&existing, Path::new(QEMU), &logins).unwrap_err();
+    assert!(matches!(error, ExistingError::NoKey { .. }), "{error}");
+    let place = bench.path("tree/usr/lib/tmpfiles.d");
+    let with_provision = |bench: &Bench, keys: bool| {
+        bench.ext4(62, true);
+        fs::create_dir_all(&place).unwrap();
+        fs::write(place.join("provision.conf"), "").unwrap();
+        if keys {
+            fs::create_dir_all(bench.path("tree/root/.ssh")).unwrap();
+            fs::write(bench.path("tree/root/.ssh/authorized_keys"), "").unwrap();
+        }
+        let bytes = bench.pack();
+        bench.disk(&bytes)
+    };
+    existing.path = with_provision(&bench, true);
+    assert!(user_space(&existing, Path::new(QEMU), &logins).is_err());
+    existing.path = with_provision(&bench, false);
+    let space = user_space(&existing, Path::new(QEMU), &logins).unwrap();
+    assert_eq!(space.ssh().unwrap().key, LoginKey::File(own));
+    let words = crate::topology::cmdline::words(&space.words);
+    assert_eq!(
+        words.last(),
+        Some(&"\"systemd.set_credential=ssh.authorized_keys.root:ssh-ed25519 AAAAown topolab\"")
+    );
 }
 
 #[test]
