@@ -5,9 +5,10 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::mount::{MountFlags, mount};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::system::{RebootCommand, reboot};
 
+use crate::door;
 use crate::kmsg::{self, Level};
 use crate::modules;
 
@@ -86,9 +87,22 @@ const LINKS: &[(&str, &str)] = &[
 /// path per line, in loading order.
 const BOOT_MODULES: &str = "/lib/modules/topolab/load";
 
-/// Makes the machine usable. What fails is said in the kernel log and the boot
+/// Makes the machine usable, in the root the image wants.
+///
+/// # Errors
+/// The image has a root of its own and there is no way to it.
+pub fn prepare() -> Result<(), String> {
+    make_usable();
+    load_boot_modules();
+    if door::pass()? {
+        make_usable();
+    }
+    Ok(())
+}
+
+/// Makes a root usable. What fails is said in the kernel log and the boot
 /// goes on: most workloads do without most file systems.
-pub fn prepare() {
+fn make_usable() {
     let mut missing = Vec::new();
     for entry in MOUNTS {
         if let Err(error) = mount_one(entry) {
@@ -106,7 +120,15 @@ pub fn prepare() {
         // They exist when the image brought a populated /dev.
         let _ = std::os::unix::fs::symlink(to, link);
     }
-    load_boot_modules();
+}
+
+/// Takes everything down again that [`prepare`] mounted, for a root that mounts its
+/// own.
+pub fn unmount_all() {
+    for entry in MOUNTS.iter().rev() {
+        // What was not mounted need not be taken down.
+        let _ = unmount(entry.target, UnmountFlags::DETACH);
+    }
 }
 
 fn mount_one(entry: &Mount) -> std::io::Result<()> {

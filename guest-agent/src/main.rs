@@ -3,6 +3,7 @@
 mod agent;
 mod children;
 mod cpulist;
+mod door;
 mod files;
 mod init;
 mod kmsg;
@@ -62,7 +63,11 @@ fn init() -> ExitCode {
     std::panic::set_hook(Box::new(|panic| {
         kmsg::say(Level::Error, &format!("internal error: {panic}"));
     }));
-    init::prepare();
+    if let Err(error) = init::prepare() {
+        // The host reads this on the console, and sees the guest switch off.
+        kmsg::say(Level::Error, &format!("no way to the root: {error}"));
+        init::power_off();
+    }
     // The panic was reported by the hook; what is left is to switch off.
     let _ = std::panic::catch_unwind(|| talk(Role::Init));
     init::power_off();

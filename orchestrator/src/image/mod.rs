@@ -3,6 +3,7 @@
 
 mod archive;
 pub mod disk;
+mod door;
 mod libraries;
 mod modules;
 pub mod ready;
@@ -15,6 +16,7 @@ use std::{
 };
 
 pub use archive::{Archive, ArchiveError};
+pub use door::Door;
 pub use libraries::{LibraryError, LoaderPaths};
 pub use modules::{ModuleError, ModuleTree};
 use sha2::{Digest, Sha256};
@@ -66,6 +68,13 @@ pub struct ModuleChoice {
 }
 
 impl ModuleChoice {
+    /// Loads these before anything else too, as far as this kernel has them.
+    fn also_at_boot(&mut self, names: &[&str]) {
+        let known = names.iter().filter(|name| self.tree.knows(name));
+        let known: Vec<String> = known.map(|name| (*name).to_string()).collect();
+        self.at_boot.extend(known);
+    }
+
     /// The modules that make the agent reachable, as far as this kernel has
     /// them as modules.
     pub fn for_agent(tree: ModuleTree, release: &str) -> Self {
@@ -148,12 +157,14 @@ pub fn assemble(spec: &ImageSpec) -> Result<Archive, ImageError> {
         archive.file(&file.path, file.mode, read(&file.source)?)?;
     }
     if let Some(choice) = &spec.modules {
-        add_modules(&mut archive, choice)?;
+        add_modules(&mut archive, choice, "")?;
     }
     Ok(archive)
 }
 
-fn add_modules(archive: &mut Archive, choice: &ModuleChoice) -> Result<(), ImageError> {
+/// Adds modules below the folder `root` of the archive; the list of those that are
+/// loaded first only when that is the root.
+fn add_modules(archive: &mut Archive, choice: &ModuleChoice, root: &str) -> Result<(), ImageError> {
     let at_boot = choice.tree.load_order(&choice.at_boot)?;
     let all: Vec<String> = choice
         .at_boot
@@ -165,14 +176,17 @@ fn add_modules(archive: &mut Archive, choice: &ModuleChoice) -> Result<(), Image
     let folder = format!("/lib/modules/{}", choice.release);
     for path in &all {
         let bytes = read(&choice.tree.folder().join(path))?;
-        archive.file(&format!("{folder}/{path}"), 0o644, bytes)?;
+        archive.file(&format!("{root}{folder}/{path}"), 0o644, bytes)?;
     }
     let dependencies = choice.tree.dependency_file(&all)?;
     archive.file(
-        &format!("{folder}/modules.dep"),
+        &format!("{root}{folder}/modules.dep"),
         0o644,
         dependencies.into_bytes(),
     )?;
+    if !root.is_empty() {
+        return Ok(());
+    }
     let list: String = at_boot
         .iter()
         .map(|path| format!("{folder}/{path}\n"))
@@ -190,7 +204,18 @@ fn add_modules(archive: &mut Archive, choice: &ModuleChoice) -> Result<(), Image
 /// # Errors
 /// As [`assemble`], and when the cache cannot be written.
 pub fn build(spec: &ImageSpec, folder: &Path) -> Result<Image, ImageError> {
-    let archive = assemble(spec)?;
+    keep(&assemble(spec)?, folder)
+}
+
+/// Builds an image that leads to a root of its own, and stores it as [`build`] does.
+///
+/// # Errors
+/// As [`build`].
+pub fn build_door(spec: &ImageSpec, door: &Door, folder: &Path) -> Result<Image, ImageError> {
+    keep(&door::assemble(spec, door)?, folder)
+}
+
+fn keep(archive: &Archive, folder: &Path) -> Result<Image, ImageError> {
     let mut bytes = Vec::new();
     archive
         .write(&mut bytes)

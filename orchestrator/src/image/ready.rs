@@ -3,10 +3,14 @@
 
 use std::path::Path;
 
+use sha2::{Digest, Sha256};
+
 use super::{
-    ImageError, ImageFile, ImageSpec, UserSpace, build,
+    Door, ImageError, ImageFile, ImageSpec, UserSpace, build, build_door,
     disk::{self, Base, DebianError, ExistingError, Freshness, Logins, Tools},
+    door::{DISK_MODULES, SHARE_MODULES},
 };
+use crate::topology::cmdline;
 
 /// What making a user space needs of the host.
 #[derive(Debug, Clone, Copy)]
@@ -35,14 +39,6 @@ pub enum ReadyError {
     /// A disk of somebody else.
     #[error(transparent)]
     Existing(#[from] ExistingError),
-    /// Things of the host cannot be brought into this kind of image.
-    #[error("{what} cannot be brought into an image of kind `{kind}`")]
-    Alien {
-        /// What was to be brought.
-        what: String,
-        /// The kind, as the recipe's key.
-        kind: &'static str,
-    },
 }
 
 /// Folder of the cache for images in memory.
@@ -74,38 +70,86 @@ pub fn user_space(
             Ok(build(&parts, &bench.cache.join(INITRAMFS_FOLDER))?.into())
         }
         Base::Debian(debian) => {
-            nothing_alien(base, &parts)?;
             let folder = bench.cache.join(DISK_FOLDER);
             let agent = &parts.agent;
             let disk = disk::build(debian, agent, &folder, bench.tools, bench.freshness, say)?;
-            Ok(disk.into())
+            let door = Door {
+                source: "/dev/vda".into(),
+                fstype: Some("ext4".into()),
+                options: String::new(),
+                layered: false,
+                init: Some("/sbin/init".into()),
+            };
+            with_door(disk.into(), parts, &door, bench)
         }
         Base::Existing(existing) => {
-            nothing_alien(base, &parts)?;
             let mut logins = bench.logins.clone();
             // Without a key of ours there may be one of the user's.
             logins.own = disk::visitor_key(&bench.cache.join(DISK_FOLDER), bench.tools).ok();
-            Ok(disk::user_space(existing, bench.qemu, &logins)?)
+            let space = disk::user_space(existing, bench.qemu, &logins)?;
+            let root = cmdline::value(&space.words, "root").unwrap_or_default();
+            let door = Door {
+                source: root.into(),
+                init: Some("/sbin/init".into()),
+                ..Door::default()
+            };
+            with_door(space, parts, &door, bench)
         }
-        Base::Host => {
-            nothing_alien(base, &parts)?;
-            Err(ReadyError::Alien {
-                what: "the host's root".into(),
-                kind: base.kind(),
-            })
-        }
+        Base::Host => host(parts, bench),
     }
 }
 
-fn nothing_alien(base: &Base, parts: &ImageSpec) -> Result<(), ReadyError> {
-    let programs = parts.programs.iter().map(|path| path.display().to_string());
-    let files = parts.files.iter().map(|file| file.path.clone());
-    let all: Vec<String> = programs.chain(files).collect();
-    if all.is_empty() {
-        return Ok(());
+/// A disk as it is, or behind an initramfs when the kernel has modules or something is
+/// brought along.
+fn with_door(
+    space: UserSpace,
+    mut parts: ImageSpec,
+    door: &Door,
+    bench: &Workbench<'_>,
+) -> Result<UserSpace, ReadyError> {
+    if let Some(choice) = &mut parts.modules {
+        choice.also_at_boot(&DISK_MODULES);
+        if choice.at_boot.is_empty() && choice.on_request.is_empty() {
+            parts.modules = None;
+        }
     }
-    Err(ReadyError::Alien {
-        what: all.join(", "),
-        kind: base.kind(),
+    if parts.programs.is_empty() && parts.files.is_empty() && parts.modules.is_none() {
+        return Ok(space);
+    }
+    let image = build_door(&parts, door, &bench.cache.join(INITRAMFS_FOLDER))?;
+    Ok(UserSpace {
+        sha256: both(&space.sha256, &image.sha256),
+        initrd: Some(image),
+        ..space
     })
+}
+
+/// One name for two parts.
+fn both(one: &str, other: &str) -> String {
+    format!("{:x}", Sha256::digest(format!("{one} {other}")))
+}
+
+/// Tag of the host's root on its way into a guest.
+pub const SHARE: &str = "root";
+
+/// The host's root, with the agent as PID 1 inside.
+fn host(mut parts: ImageSpec, bench: &Workbench<'_>) -> Result<UserSpace, ReadyError> {
+    if let Some(choice) = &mut parts.modules {
+        choice.also_at_boot(&SHARE_MODULES);
+    }
+    let door = Door {
+        source: SHARE.into(),
+        fstype: Some("9p".into()),
+        // Nobody changes the files that a guest looks at, so it may keep what it read
+        // (the kernel's Documentation/filesystems/9p.rst).
+        options: "trans=virtio,version=9p2000.L,cache=loose,msize=262144,ro".into(),
+        layered: true,
+        init: None,
+    };
+    // Its own files are all there.
+    parts.programs.clear();
+    let image = build_door(&parts, &door, &bench.cache.join(INITRAMFS_FOLDER))?;
+    let mut space = UserSpace::from(image);
+    space.share = Some("/".into());
+    Ok(space)
 }

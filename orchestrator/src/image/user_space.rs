@@ -15,6 +15,9 @@ pub struct UserSpace {
     pub initrd: Option<Image>,
     /// The guest's disk.
     pub disk: Option<GuestDisk>,
+    /// A folder of the host that the guest sees, read only, under the tag
+    /// [`super::ready::SHARE`].
+    pub share: Option<PathBuf>,
     /// Words for the kernel's command line.
     pub words: String,
     /// How the agent is reached.
@@ -78,6 +81,7 @@ impl From<Image> for UserSpace {
             sha256: image.sha256.clone(),
             initrd: Some(image),
             disk: None,
+            share: None,
             words: String::new(),
             reach: Reach::Port,
             login: None,
@@ -96,6 +100,7 @@ impl From<disk::Disk> for UserSpace {
             login,
             sha256: disk.manifest.disk_sha256,
             initrd: None,
+            share: None,
             disk: Some(GuestDisk {
                 path: disk.path,
                 format: disk::DiskFormat::Raw,

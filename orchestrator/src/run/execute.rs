@@ -31,12 +31,12 @@ use crate::{
     agent_binary,
     guest::ssh,
     host::PinMode,
-    image::{Reach, disk::overlay},
+    image::{Reach, disk::overlay, ready::SHARE},
     kernel::KernelConfig,
     outcome::Outcome,
     qemu::{
         acpi,
-        args::{self, Accel, Chardev, Devices, Drive, Network},
+        args::{self, Accel, Chardev, Devices, Drive, Network, Share},
         process::Launch,
     },
     store::record::{Environment, Trust},
@@ -222,6 +222,10 @@ fn prepare<'a>(
             .map(|image| image.path.to_string_lossy().into_owned()),
         append: append.clone(),
         disk,
+        share: unit.image.share.as_ref().map(|folder| Share {
+            folder: folder.to_string_lossy().into_owned(),
+            tag: SHARE,
+        }),
         acpi_tables,
         control: Chardev::Inherited(channels.control.number()),
         agent: match &unit.image.reach {
@@ -303,7 +307,7 @@ fn cannot_come(config: &KernelConfig, unit: &RunUnit) -> Option<Outcome> {
     let for_disk = needs::lacking_for_disk(config, &unit.image);
     if !for_disk.is_empty() {
         let reason = format!(
-            "this kernel cannot boot a disk: it lacks {}",
+            "this kernel cannot mount the image's root: it lacks {}",
             for_disk.join(", ")
         );
         return Some(Outcome::NotTestable { reason });
@@ -375,6 +379,9 @@ fn trust(unit: &RunUnit, bench: &Bench) -> Trust {
     let mut reasons = Vec::new();
     if let Accel::Tcg { .. } = bench.args.accel {
         reasons.push("the guest is emulated".into());
+    }
+    if unit.image.share.is_some() {
+        reasons.push("the guest's files are those of the host, over 9p".into());
     }
     let host = host_cpus();
     let vcpus = unit.topology.vcpus() as usize;

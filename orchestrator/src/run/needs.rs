@@ -50,6 +50,14 @@ const FOR_DISK: [(&str, As); 13] = [
     ("SHMEM", As::Yes),
 ];
 
+/// To see a folder of the host as the root, with a layer over it.
+const FOR_SHARE: [(&str, As); 4] = [
+    ("NET_9P_VIRTIO", As::YesOrModule),
+    ("9P_FS", As::YesOrModule),
+    ("OVERLAY_FS", As::YesOrModule),
+    ("TMPFS", As::Yes),
+];
+
 /// Options the agent needs and this kernel lacks, with `CONFIG_`.
 pub fn lacking(config: &KernelConfig, image: &UserSpace) -> Vec<String> {
     let initrd = image.initrd.iter().flat_map(|_| &FOR_INITRD);
@@ -64,9 +72,13 @@ pub fn lacking_for_console(config: &KernelConfig) -> Vec<String> {
     lacking_of(config, FOR_CONSOLE.iter())
 }
 
-/// Options without which this image's disk cannot be the root of this kernel.
+/// Options without which this image's disk, or the host's folder, cannot be the root of
+/// this kernel.
 /// Empty for an image without a disk, and for one with an initrd of its own.
 pub fn lacking_for_disk(config: &KernelConfig, image: &UserSpace) -> Vec<String> {
+    if image.share.is_some() {
+        return lacking_of(config, FOR_SHARE.iter());
+    }
     if image.disk.is_none() || image.initrd.is_some() {
         return Vec::new();
     }
@@ -121,6 +133,7 @@ mod tests {
         let mut image = UserSpace {
             sha256: String::new(),
             initrd: None,
+            share: None,
             disk: Some(GuestDisk {
                 path: "/d".into(),
                 format: DiskFormat::Raw,

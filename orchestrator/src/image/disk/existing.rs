@@ -168,6 +168,7 @@ pub fn user_space(
     Ok(UserSpace {
         sha256: file_hash(&path).map_err(read)?,
         initrd: None,
+        share: None,
         disk: Some(GuestDisk { path, format }),
         words,
         reach: Reach::Ssh(login),

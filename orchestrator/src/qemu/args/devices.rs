@@ -48,6 +48,8 @@ pub struct Devices {
     pub console: Chardev,
     /// The guest's disk, `/dev/vda`.
     pub disk: Option<Drive>,
+    /// A folder of the host that the guest may read.
+    pub share: Option<Share>,
     /// The guest's network.
     pub network: Network,
     /// Extra ACPI tables.
@@ -77,6 +79,15 @@ pub struct Drive {
     pub format: &'static str,
 }
 
+/// A folder of the host that the guest may read, over 9p.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Share {
+    /// The folder.
+    pub folder: String,
+    /// What the guest calls it.
+    pub tag: &'static str,
+}
+
 pub(super) fn add(args: &mut Args, devices: &Devices) {
     args.add("-kernel", devices.kernel.clone());
     if let Some(initrd) = &devices.initrd {
@@ -98,6 +109,17 @@ pub(super) fn add(args: &mut Args, devices: &Devices) {
             .set("cache", "unsafe");
         args.add("-drive", backend);
         args.add("-device", "virtio-blk-pci,drive=disk");
+    }
+    if let Some(share) = &devices.share {
+        let backend = Value::new("local,id=share")
+            .set("path", &share.folder)
+            .set("security_model", "none")
+            .set("readonly", "on")
+            // Several file systems below one folder have inode numbers in common.
+            .set("multidevs", "remap");
+        args.add("-fsdev", backend);
+        let device = Value::new("virtio-9p-pci,fsdev=share").set("mount_tag", share.tag);
+        args.add("-device", device);
     }
     if let Network::Forward(port) = devices.network {
         let backend = Value::new("user,id=net")

@@ -10,7 +10,7 @@ mod memory;
 use std::fmt::Display;
 
 pub use bench::{Accel, Bench, Capabilities, HostNodes, MemoryPolicy, TcgThread};
-pub use devices::{Chardev, Devices, Drive, Network};
+pub use devices::{Chardev, Devices, Drive, Network, Share};
 pub use fit::{Fitted, fit};
 pub use machine::cpu;
 

@@ -11,8 +11,6 @@ use crate::failure::{Failure, Kind};
 pub fn failure(error: &ReadyError) -> Failure {
     match error {
         ReadyError::Image(inner) => Failure::of(Kind::Request, inner),
-        ReadyError::Alien { .. } => Failure::of(Kind::Request, error)
-            .hint("name Debian packages with `packages:` in the image's file"),
         ReadyError::Debian(inner) => debian(inner),
         ReadyError::Existing(inner) => {
             let failure = Failure::of(Kind::Request, inner);
