@@ -295,7 +295,9 @@ fn limits_and_signals_end_a_command() {
     };
     assert!(reason.contains("0.3 s"), "{reason}");
 
-    agent.start_run(Workload::Command(shell("echo up; sleep 1000")));
+    // No shell: one that is hit between its words keeps the signal until its
+    // next program has ended.
+    agent.start_run(Workload::Command(command(&["cat", "/proc/version", "-"])));
     while !matches!(agent.frame(), Frame::Data { .. }) {}
     agent.say(&HostMessage::Signal { signal: 2 });
     let run = agent.finish();

@@ -31,7 +31,10 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(3);
 pub fn run(session: &Session, parameters: &Parameters) -> Result<ExitStatus, Stopped> {
     let mut command = prepare(parameters)?;
     let terminal = if parameters.tty {
-        Some(open_terminal(&mut command)?)
+        let terminal = Arc::new(open_terminal(&mut command)?);
+        // Before the command exists, so that its first question has the right answer.
+        session.control.attach_terminal(Arc::clone(&terminal));
+        Some(terminal)
     } else {
         command
             .stdin(Stdio::piped())
@@ -59,7 +62,7 @@ pub fn run(session: &Session, parameters: &Parameters) -> Result<ExitStatus, Sto
     // The command holds the only other open ends of its streams now.
     drop(command);
     let leader = started.process.id();
-    let (ended, readers) = connect(session, started, terminal.map(Arc::new));
+    let (ended, readers) = connect(session, started, terminal);
     session.control.attach(&session.children, leader);
     let status = wait(session, &ended, leader, parameters.timeout);
     let elapsed = begin.elapsed();
@@ -134,7 +137,6 @@ fn connect(
     };
     let mut readers = Vec::new();
     if let Some(terminal) = terminal {
-        session.control.attach_terminal(Arc::clone(&terminal));
         let both = terminal
             .try_clone()
             .and_then(|reading| Ok((reading, terminal.try_clone()?)));
