@@ -56,6 +56,10 @@ fn main() {
         unsafe { UnixStream::from_raw_fd(number) }
     };
     let monitor = Monitor::new(socket("control"));
+    if after("-M").as_deref() == Some("none") {
+        // Nothing but questions about what this QEMU can do.
+        monitor.serve(&mpsc::channel().0, false, 0);
+    }
     let mut guest = Guest {
         agent: socket("agent"),
         console: socket("console"),
@@ -107,7 +111,7 @@ impl Monitor {
         exit(0)
     }
 
-    fn serve(mut self, resumed: &mpsc::Sender<()>, ignores_quit: bool, vcpu: u32) {
+    fn serve(mut self, resumed: &mpsc::Sender<()>, ignores_quit: bool, vcpu: u32) -> ! {
         let lines = BufReader::new(self.0.try_clone().expect("a second handle"));
         for line in lines.lines().map_while(Result::ok) {
             let Ok(command) = serde_json::from_str::<Value>(&line) else {
@@ -118,6 +122,11 @@ impl Monitor {
                 "query-cpus-fast" => {
                     json!([{"cpu-index": 0, "thread-id": vcpu, "qom-path": "/cpu", "target": "x86_64"}])
                 }
+                "query-machines" => {
+                    json!([{"name": "pc-q35-7.2", "alias": "q35", "cpu-max": 288}])
+                }
+                "query-command-line-options" | "qom-list-properties" => json!([]),
+                "qom-list-types" => json!([{"name": "tcg-accel"}]),
                 "quit" if ignores_quit => continue,
                 _ => json!({}),
             };
@@ -329,6 +338,22 @@ impl Guest {
             "forged-splat" => self.print("BUG: printed by a workload"),
             "forged" => self.raw(b"Kernel panic - not syncing: printed by a workload\r\n"),
             "crashes" => std::process::abort(),
+            // Runs work in a folder of their own, which is named after the try.
+            "first-try-crashes" => {
+                let folder = std::env::current_dir().unwrap_or_default();
+                if !folder.to_string_lossy().contains("-try1") {
+                    std::process::abort();
+                }
+            }
+            // A value that the place in the order and the seed decide.
+            "works" => {
+                self.beat(Duration::from_millis(120));
+                let value = run.bytes().fold(7, |sum: u32, byte| {
+                    sum.wrapping_mul(31).wrapping_add(byte.into()) % 10_007
+                });
+                self.sample(f64::from(value));
+                return self.exit(run, 1);
+            }
             "killed" => {
                 let _ = rustix::process::kill_process(
                     rustix::process::getpid(),

@@ -46,13 +46,21 @@ impl Agenda {
         agenda
     }
 
-    pub fn next(&mut self) -> Option<(PlannedRun, u32)> {
-        while let Some((run, attempt)) = self.pending.pop_front() {
-            if !self.given_up.contains(&run.cell) {
-                return Some((run, attempt));
+    /// The run that is due, and which try it is. Runs of cells that were given up
+    /// are dropped.
+    pub fn first(&mut self) -> Option<(PlannedRun, u32)> {
+        while let Some(first) = self.pending.front() {
+            if !self.given_up.contains(&first.0.cell) {
+                return Some(*first);
             }
+            self.pending.pop_front();
         }
         None
+    }
+
+    /// The run that is due was begun.
+    pub fn take_first(&mut self) {
+        self.pending.pop_front();
     }
 
     /// Takes in how a run ended; says whether it must be tried again.

@@ -5,14 +5,16 @@ mod agenda;
 mod builds;
 pub(crate) mod images;
 pub mod library;
+mod packing;
 mod parameters;
 mod prepare;
 mod single;
+mod warm;
 
 use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::Instant,
 };
 
@@ -20,20 +22,24 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 
 pub use images::{OwnModule, module_tree};
 pub use library::{Library, NotFound};
+pub use packing::Jobs;
 pub use prepare::{Overrides, PrepareError, Prepared, prepare, prepare_document};
 pub use single::Single;
 
 use agenda::Agenda;
 pub(crate) use builds::{Kernels, build as build_kernels};
+use packing::{Need, Room, fits};
+use warm::Starter;
 
 use crate::{
     agent_binary,
     event::Event,
     image::{self, Image},
     kernel::Builder,
+    outcome::Outcome,
     plan::{BenchSpec, Cell, PlannedRun},
     qemu::args::{Accel, TcgThread},
-    run::{self, Bench, Cancel, Inspect, KernelImage, Lab, RunEvent, RunResult, RunUnit, Session},
+    run::{Bench, Cancel, Inspect, KernelImage, Lab, RunEvent, RunResult, RunUnit, Session},
     store::{
         CampaignMeta, KernelMeta, ResultsFolder, StoreError,
         record::{FORMAT, RunRecord},
@@ -166,8 +172,11 @@ pub struct Conduct<'a> {
     pub builder: &'a Builder,
     /// Where guests run.
     pub lab: &'a Lab,
-    /// Guests at once, at least one.
-    pub jobs: usize,
+    /// Most rounds, when its caller adds rounds until everything is decided: kept
+    /// in the folder, so that going on with it goes on with that.
+    pub until_decided: Option<u32>,
+    /// Guests at once.
+    pub jobs: Jobs,
     /// Version of topolab, for the record.
     pub version: &'a str,
     /// Stops the campaign: running guests are ended, finished runs stay.
@@ -216,13 +225,38 @@ pub async fn run(
         .filter(|cell| !kernels.built.contains_key(&prepared.cells[*cell].kernel))
         .collect();
     let mut agenda = Agenda::new(prepared, &records, &without);
+    let starter = Starter::new(prepared, folder.path());
+    let starter = &starter;
+    let needs: BTreeMap<usize, Need> = prepared
+        .order
+        .iter()
+        .filter(|planned| !without.contains(&planned.cell))
+        .map(|planned| {
+            let cell = &prepared.cells[planned.cell];
+            let unit = unit(prepared, &kernels, &images[cell.kernel.as_str()], *planned);
+            let bench = bench_of(prepared, &benches[&cell.topology], &unit);
+            (planned.cell, Need::of(&unit.topology, &bench))
+        })
+        .collect();
     let (sender, mut phases) = tokio::sync::mpsc::unbounded_channel();
     let mut running = FuturesUnordered::new();
+    let room = Room::of_host(Path::new("/"));
+    let mut taken: BTreeMap<usize, Need> = BTreeMap::new();
+    if let Some(text) = packing::alone(needs.values().copied(), room, conduct.jobs) {
+        tell(Event::Note { text });
+    }
     loop {
-        while running.len() < conduct.jobs.max(1) && !conduct.cancel.is_told() {
-            let Some((planned, attempt)) = agenda.next() else {
+        while !conduct.cancel.is_told() {
+            // In the order of the plan: one that does not fit yet is not overtaken.
+            let Some((planned, attempt)) = agenda.first() else {
                 break;
             };
+            let taking: Vec<Need> = taken.values().copied().collect();
+            if !fits(&taking, needs[&planned.cell], room, conduct.jobs) {
+                break;
+            }
+            taken.insert(planned.index, needs[&planned.cell]);
+            agenda.take_first();
             let cell = &prepared.cells[planned.cell];
             let path = folder.run_folder(planned.index, planned.round, attempt, cell)?;
             tell(Event::RunStarted {
@@ -249,8 +283,9 @@ pub async fn run(
                     cancel,
                     typed: None,
                 };
-                let result = run::execute(&unit, &bench, &path, session).await;
-                (planned, attempt, path, started, result)
+                let ended = starter.execute(&unit, &bench, planned.round, &path, session);
+                let (boot, result) = ended.await;
+                (planned, attempt, path, started, boot, result)
             });
         }
         if running.is_empty() {
@@ -259,12 +294,19 @@ pub async fn run(
         tokio::select! {
             biased;
             Some((index, phase)) = phases.recv() => tell(Event::RunPhase { index, phase }),
-            Some((planned, attempt, path, started, result)) = running.next() => {
+            Some((planned, attempt, path, started, boot, result)) = running.next() => {
+                taken.remove(&planned.index);
                 if conduct.cancel.is_told() && !result.outcome.has_result() {
                     // Ended by us: as if it had never begun.
                     continue;
                 }
-                let record = record(prepared, planned, attempt, started, result);
+                if matches!(result.outcome, Outcome::LabFailed { .. }) {
+                    folder.check_room()?;
+                }
+                let mut record = record(prepared, planned, attempt, started, result);
+                if let Some(boot) = boot {
+                    record.boot = boot;
+                }
                 folder.save(&path, &record)?;
                 agenda.ended(prepared, planned, attempt, &record.outcome);
                 tell(Event::RunEnded {
@@ -286,6 +328,10 @@ pub async fn run(
     }
     if conduct.cancel.is_told() {
         return Err(interrupted(&records, planned, &folder));
+    }
+    if let Err(error) = starter.tidy() {
+        let text = format!("saved guests were not removed: {error}");
+        tell(Event::Note { text });
     }
     let summary = summarise(
         prepared,
@@ -324,7 +370,10 @@ fn open_folder(
         }
         return Ok((folder, meta, results.records));
     }
-    let meta = meta_of(prepared, conduct.version);
+    let meta = CampaignMeta {
+        until_decided: conduct.until_decided,
+        ..meta_of(prepared, conduct.version)
+    };
     let folder = ResultsFolder::create(&conduct.places.results, &meta)?;
     Ok((folder, meta, Vec::new()))
 }
@@ -341,6 +390,8 @@ pub(crate) fn meta_of(prepared: &Prepared, version: &str) -> CampaignMeta {
         experiment: prepared.experiment.clone(),
         cells: prepared.cells.clone(),
         rounds: prepared.rounds,
+        until_decided: None,
+        looks: Vec::new(),
         kernels: Vec::new(),
         topologies: prepared
             .topologies

@@ -163,6 +163,14 @@ pub async fn prepare_document(
 }
 
 impl Prepared {
+    /// As many rounds in place of those planned. The order of rounds that both have
+    /// is the same.
+    pub fn set_rounds(&mut self, rounds: u32) {
+        self.rounds = rounds;
+        let warmup = self.experiment.warmup;
+        self.order = plan::order(self.cells.len(), rounds, warmup, self.seed);
+    }
+
     /// What a cell writes in the guest, with the topology's sets filled in.
     ///
     /// # Errors

@@ -54,7 +54,9 @@ pub struct ExperimentSpec {
     /// A guest of its own for each run, or guests restored from a saved one.
     #[serde(default)]
     pub boot: Boot,
-    /// With `boot: warm`: how many guests are booted and saved per cell.
+    /// With `boot: warm`: how many guests are booted and saved for each kernel, topology
+    /// and command line. Rounds take turns with them; cells that differ only in settings
+    /// or workload share them.
     #[serde(default = "default_boots")]
     pub boots: u32,
     /// Only cells that match one of these rules (axis to pattern; `*` and `?`).
@@ -246,8 +248,10 @@ fn default_rounds() -> At<u32> {
     At::nowhere(5)
 }
 
+/// The fewest with which the test of "nothing changed" leaves room for correction
+/// over several comparisons: 2 of 252 deals of 5 boots against 5 are as extreme.
 fn default_boots() -> u32 {
-    3
+    5
 }
 
 impl Limits {

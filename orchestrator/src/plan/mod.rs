@@ -1,6 +1,7 @@
 //! What a campaign will do, worked out before anything starts.
 
 mod cell;
+pub mod estimate;
 mod experiment;
 mod fill;
 mod order;

@@ -47,6 +47,13 @@ pub struct CampaignMeta {
     pub cells: Vec<Cell>,
     /// Rounds planned, warm-up rounds not counted.
     pub rounds: u32,
+    /// Most rounds, when rounds are added until everything is decided; absent: the
+    /// number of rounds is fixed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_decided: Option<u32>,
+    /// Rounds after which the data were looked at, in order to add rounds or not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub looks: Vec<u32>,
     /// Kernels, as built.
     pub kernels: Vec<KernelMeta>,
     /// Topology files: name to text.
@@ -146,7 +153,8 @@ pub struct Results {
 }
 
 impl ResultsFolder {
-    /// Makes a new folder; its parent must be writable.
+    /// Makes a new folder; its parent must be writable. A folder in which another
+    /// campaign ended before it had begun is taken as new.
     ///
     /// # Errors
     /// It exists or cannot be made.
@@ -154,13 +162,21 @@ impl ResultsFolder {
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(StoreError::io(parent, "make the folder"))?;
         }
-        fs::create_dir(path).map_err(StoreError::io(path, "make the folder"))?;
-        fs::create_dir(path.join("runs"))
-            .map_err(StoreError::io(path, "make the folder `runs`"))?;
+        let runs = path.join("runs");
+        match fs::create_dir(path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists || !never_begun(path) => {
+                return Err(StoreError::io(path, "make the folder")(error));
+            }
+            _ => {}
+        }
         let folder = Self {
             path: path.into(),
             _lock: lock(path)?,
         };
+        remove_unfinished(path)?;
+        if !runs.is_dir() {
+            fs::create_dir(&runs).map_err(StoreError::io(&runs, "make the folder"))?;
+        }
         folder.save_meta(meta)?;
         Ok(folder)
     }
@@ -177,6 +193,7 @@ impl ResultsFolder {
             path: path.into(),
             _lock: lock(path)?,
         };
+        remove_unfinished(path)?;
         let results = load(path)?;
         Ok((folder, results))
     }
@@ -227,6 +244,24 @@ impl ResultsFolder {
     /// The file system said no.
     pub fn save(&self, folder: &Path, record: &RunRecord) -> Result<(), StoreError> {
         write_durably(&folder.join("run.json"), record)
+    }
+
+    /// Whether there is room for more: what fails on a full disk says nothing about
+    /// the run that failed, and the next would fail too.
+    ///
+    /// # Errors
+    /// Less than 1 MiB is left, or the file system does not tell.
+    pub fn check_room(&self) -> Result<(), StoreError> {
+        const ROOM: u64 = 1 << 20;
+        let told = StoreError::io(&self.path, "keep runs");
+        let left = match rustix::fs::statvfs(&self.path) {
+            Ok(left) => left.f_bavail.saturating_mul(left.f_frsize),
+            Err(error) => return Err(told(error.into())),
+        };
+        if left < ROOM {
+            return Err(told(rustix::io::Errno::NOSPC.into()));
+        }
+        Ok(())
     }
 }
 
@@ -347,6 +382,41 @@ fn read<T: DeserializeOwned>(path: &Path, what: &'static str) -> Result<T, Store
     }
 }
 
+/// First part of the names of files that are being written.
+const UNFINISHED: &str = ".writing-";
+
+/// Removes files that a writer who was killed left half written.
+fn remove_unfinished(folder: &Path) -> Result<(), StoreError> {
+    for entry in fs::read_dir(folder).map_err(StoreError::io(folder, "list the folder"))? {
+        let entry = entry.map_err(StoreError::io(folder, "list the folder"))?;
+        if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
+            let file = entry.path();
+            fs::remove_file(&file).map_err(StoreError::io(&file, "remove the file"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a folder holds no more than a campaign makes before it is planned there.
+fn never_begun(folder: &Path) -> bool {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return false;
+    };
+    let mut names = entries.map(|entry| entry.map(|entry| entry.file_name()));
+    names.all(|name| {
+        name.is_ok_and(|name| {
+            let name = name.to_string_lossy();
+            let runs_are_none = || {
+                let mut runs = fs::read_dir(folder.join("runs"))?;
+                Ok::<_, io::Error>(runs.next().is_none())
+            };
+            name == "lock"
+                || name.starts_with(UNFINISHED)
+                || (name == "runs" && runs_are_none().unwrap_or(false))
+        })
+    })
+}
+
 pub(crate) fn write_durably<T: Serialize>(path: &Path, value: &T) -> Result<(), StoreError> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let mut file = tempfile::Builder::new()
@@ -393,6 +463,8 @@ mod tests {
             experiment: ExperimentSpec::from_document(&document).unwrap(),
             cells: vec![cell()],
             rounds: 1,
+            until_decided: None,
+            looks: Vec::new(),
             kernels: Vec::new(),
             topologies: std::collections::BTreeMap::new(),
         }
@@ -456,6 +528,41 @@ mod tests {
             ResultsFolder::open(&path),
             Err(StoreError::Busy(_))
         ));
+    }
+
+    #[test]
+    fn a_folder_whose_maker_was_killed_is_made_again_and_no_other() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("r");
+        fs::create_dir_all(path.join("runs")).unwrap();
+        fs::write(path.join("lock"), "").unwrap();
+        fs::write(path.join(".writing-abc"), "{\"form").unwrap();
+        drop(ResultsFolder::create(&path, &meta()).unwrap());
+        assert!(!path.join(".writing-abc").exists());
+        let refused = |path: &Path| {
+            matches!(
+                ResultsFolder::create(path, &meta()),
+                Err(StoreError::Io { .. })
+            )
+        };
+        assert!(refused(&path));
+        fs::remove_file(path.join("campaign.json")).unwrap();
+        fs::create_dir(path.join("runs/00000-r0-x")).unwrap();
+        assert!(refused(&path));
+        let foreign = parent.path().join("foreign");
+        fs::create_dir(&foreign).unwrap();
+        fs::write(foreign.join("mine"), "").unwrap();
+        assert!(refused(&foreign));
+    }
+
+    #[test]
+    fn what_a_killed_writer_left_is_removed() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("r");
+        drop(ResultsFolder::create(&path, &meta()).unwrap());
+        fs::write(path.join(".writing-abc"), "{").unwrap();
+        drop(ResultsFolder::open(&path).unwrap());
+        assert!(!path.join(".writing-abc").exists());
     }
 
     #[test]

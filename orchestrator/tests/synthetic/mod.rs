@@ -132,6 +132,8 @@ pub fn campaign(
         experiment_path: "synthetic.yaml".into(),
         cells,
         rounds: spec.rounds.value,
+        until_decided: None,
+        looks: Vec::new(),
         kernels,
         topologies: BTreeMap::new(),
         experiment: spec,

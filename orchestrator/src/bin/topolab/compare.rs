@@ -283,7 +283,7 @@ pub fn compared(
         experiment: &newer.meta.experiment.name,
         spec,
         metrics,
-        looks: 0,
+        looks: u32::try_from(newer.meta.looks.len()).unwrap_or(u32::MAX),
     };
     let newer_name = folder_name(&newer.path);
     let comparison = match older {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use clap::Args;
-use topolab::campaign::Summary;
+use topolab::campaign::{Jobs, Summary};
 
 use crate::{failure::Failure, lab, run, terminal::Terminal};
 
@@ -37,7 +37,9 @@ pub fn run(args: &DemoArgs, terminal: Terminal) -> Result<ExitCode, Failure> {
         dry_run: false,
         resume: None,
         output: None,
-        jobs: 1,
+        until: None,
+        max_rounds: None,
+        jobs: Jobs::default(),
         bench: args.bench.clone(),
         batch: crate::batch::BatchArgs::default(),
         json: false,

@@ -8,6 +8,7 @@ mod cli;
 mod compare;
 mod demo;
 mod doctor;
+mod dry_run;
 mod enter;
 mod extras;
 mod failure;
@@ -25,6 +26,7 @@ mod schema;
 mod terminal;
 mod topology;
 mod tty;
+mod until;
 
 use std::process::ExitCode;
 

@@ -77,8 +77,11 @@ impl Progress {
     fn count(&mut self, event: &Event) {
         match event {
             Event::CampaignStarted { runs, .. } => {
-                self.total = *runs;
-                self.started = Instant::now();
+                // Rounds that are added begin anew, with what there is counted.
+                self.total = self.done + *runs;
+                if self.done == 0 {
+                    self.started = Instant::now();
+                }
             }
             Event::RunEnded { outcome, .. } => {
                 self.done += 1;

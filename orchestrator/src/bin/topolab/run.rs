@@ -10,19 +10,22 @@ use clap::Args;
 use topolab::{
     batch::desk::Desk,
     campaign::{
-        self, CampaignError, Conduct, Library, Overrides, Places, PrepareError, Prepared, Summary,
+        self, CampaignError, Conduct, Jobs, Library, Overrides, Places, PrepareError, Prepared,
+        Summary,
     },
     document::Document,
+    plan::Boot,
     store,
 };
 
 use crate::{
-    batch,
+    batch, dry_run,
     failure::{Failure, Kind},
     folders::Folders,
     interrupt, lab,
     progress::Progress,
     terminal::Terminal,
+    until::{self, Until},
 };
 
 /// Arguments of `topolab run`.
@@ -40,18 +43,25 @@ pub struct RunArgs {
     /// Only cells that fit this pattern, whole or by one axis (can be repeated)
     #[arg(long, value_name = "PATTERN")]
     pub only: Vec<String>,
-    /// Print every run in its order and start nothing
+    /// Print every run in its order with its estimated time, and start nothing
     #[arg(long)]
     pub dry_run: bool,
     /// Go on with the runs that this results folder lacks
     #[arg(long, value_name = "DIR", conflicts_with_all = ["rounds", "seed", "only"])]
     pub resume: Option<PathBuf>,
+    /// Go on adding rounds until every gated comparison (without gates: every
+    /// comparison) is decided, or no number of rounds in reach would decide it
+    #[arg(long, value_enum, value_name = "WHEN")]
+    pub until: Option<Until>,
+    /// With --until: most rounds
+    #[arg(long, value_name = "N", requires = "until")]
+    pub max_rounds: Option<u32>,
     /// Results folder to make
     #[arg(long, value_name = "DIR", conflicts_with = "resume")]
     pub output: Option<PathBuf>,
-    /// Guests at once
-    #[arg(long, default_value = "1", value_name = "N")]
-    pub jobs: usize,
+    /// Guests at once, as far as CPUs and memory last: a number, or auto
+    #[arg(long, default_value = "1", value_name = "N|auto")]
+    pub jobs: Jobs,
     #[command(flatten)]
     pub bench: lab::BenchArgs,
     #[command(flatten)]
@@ -68,10 +78,23 @@ pub fn run(args: &RunArgs, terminal: Terminal) -> Result<ExitCode, Failure> {
     }
     let prepared = prepare(args)?;
     if args.dry_run {
-        dry_run(&prepared, args.json, terminal);
+        let folders = Folders::from_environment()?;
+        dry_run::answer(&prepared, &folders.results, args.json, terminal);
         return Ok(ExitCode::SUCCESS);
     }
     if is_for_slurm(args) {
+        if args.until.is_some() {
+            return Err(Failure::request(
+                "--until decided needs the runs here, one after another; Slurm does all of a plan",
+            )
+            .hint("topolab run EXPERIMENT --rounds N --on slurm"));
+        }
+        if prepared.experiment.boot == Boot::Warm {
+            return Err(Failure::request(
+                "`boot: warm` keeps its guests on this machine; tasks of Slurm boot each run",
+            )
+            .hint("write `boot: fresh`, or leave out --on slurm"));
+        }
         return batch::run(&prepared, args, terminal);
     }
     let (_, summary) = carry_out(&prepared, args, terminal)?;
@@ -162,18 +185,20 @@ pub fn carry_out(
 ) -> Result<(Folders, Summary), Failure> {
     let folders = Folders::from_environment()?;
     let results = results_folder(prepared, args, &folders);
+    let until = until::limit(prepared, args)?;
     let runtime = lab::runtime()?;
     let outcome = runtime.block_on(async {
         let cancel = interrupt::watch(terminal)?;
         let builder = lab::builder(&folders);
         let bench = args.bench.or(&prepared.experiment.bench);
         let lab = lab::open(&folders, &bench).await?;
-        let conduct = Conduct {
+        let mut conduct = Conduct {
             places: Places {
                 cache: folders.cache.clone(),
                 results,
             },
             resume: args.resume.is_some(),
+            until_decided: until,
             builder: &builder,
             lab: &lab,
             jobs: args.jobs,
@@ -181,9 +206,21 @@ pub fn carry_out(
             cancel,
         };
         let mut progress = Progress::new(terminal, args.json);
-        campaign::run(prepared, &conduct, &mut |event| progress.on(&event))
-            .await
-            .map_err(|error| explain(&error, &conduct.places.results))
+        let mut prepared = prepared.clone();
+        loop {
+            let summary = campaign::run(&prepared, &conduct, &mut |event| progress.on(&event))
+                .await
+                .map_err(|error| explain(&error, &conduct.places.results))?;
+            let Some(most) = until else {
+                return Ok(summary);
+            };
+            let rounds = until::look(&conduct.places.results, most, terminal)?;
+            if rounds <= prepared.rounds {
+                return Ok(summary);
+            }
+            prepared.set_rounds(rounds);
+            conduct.resume = true;
+        }
     });
     outcome.map(|summary| (folders, summary))
 }
@@ -205,35 +242,6 @@ pub fn nothing_completed(summary: &Summary) -> Failure {
         "ls {}/runs/*/console.log",
         summary.folder.display()
     ))
-}
-
-fn dry_run(prepared: &Prepared, json: bool, terminal: Terminal) {
-    if json {
-        let runs: Vec<_> = prepared
-            .order
-            .iter()
-            .map(|run| serde_json::json!({"index": run.index, "round": run.round, "warmup": run.warmup, "cell": prepared.cells[run.cell]}))
-            .collect();
-        terminal.json(&serde_json::json!({"seed": prepared.seed, "rounds": prepared.rounds, "cells": prepared.cells, "runs": runs}));
-        return;
-    }
-    terminal.answer(format_args!(
-        "{}: {} cells × {} rounds = {} runs, seed {}",
-        prepared.experiment.name.value,
-        prepared.cells.len(),
-        prepared.rounds,
-        prepared.order.len(),
-        prepared.seed
-    ));
-    for run in &prepared.order {
-        let warmup = if run.warmup { " (warm-up)" } else { "" };
-        terminal.answer(format_args!(
-            "{:5}  round {}{warmup}  {}",
-            run.index,
-            run.round + 1,
-            prepared.cells[run.cell]
-        ));
-    }
 }
 
 fn told(error: &PrepareError) -> Failure {
